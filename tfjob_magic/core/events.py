@@ -1,0 +1,144 @@
+"""Events: the recorded facts about a run, one JSON object a line in `events.jsonl`.
+
+Standard library only, Python 3.10 syntax: the supervisor writes them in any interpreter.
+Times are seconds since the epoch; a task is named `worker-0`.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import ClassVar
+
+
+@dataclass(frozen=True)
+class Event:
+    """One fact, with the moment at which it was true."""
+
+    time: float
+    kind: ClassVar[str]
+
+
+@dataclass(frozen=True)
+class Created(Event):
+    """The run directory was made; the supervisor is about to be started."""
+
+    kind: ClassVar[str] = "created"
+    run: str
+
+
+@dataclass(frozen=True)
+class Supervised(Event):
+    """The supervisor holds the run."""
+
+    kind: ClassVar[str] = "supervised"
+    pid: int
+
+
+@dataclass(frozen=True)
+class TaskStarted(Event):
+    """A task's process exists."""
+
+    kind: ClassVar[str] = "task_started"
+    task: str
+    pid: int
+    attempt: int
+
+
+@dataclass(frozen=True)
+class TaskNotStarted(Event):
+    """A task's program could not be executed; `error` is the system's reason."""
+
+    kind: ClassVar[str] = "task_not_started"
+    task: str
+    attempt: int
+    error: str
+
+
+@dataclass(frozen=True)
+class TaskExited(Event):
+    """A task's process ended: `code` as a process returns it, or the `signal` that ended it.
+
+    `oom_kills` counts the kernel's out-of-memory kills on this machine while the task ran.
+    """
+
+    kind: ClassVar[str] = "task_exited"
+    task: str
+    attempt: int
+    code: int | None
+    signal: int | None
+    oom_kills: int = 0
+
+
+@dataclass(frozen=True)
+class StopRequested(Event):
+    """Somebody asked for the run to stop; a `grace` (seconds) replaces the job's."""
+
+    kind: ClassVar[str] = "stop_requested"
+    by: str
+    grace: float | None = None
+
+
+@dataclass(frozen=True)
+class TimedOut(Event):
+    """The job's timeout passed."""
+
+    kind: ClassVar[str] = "timed_out"
+    after: float
+
+
+@dataclass(frozen=True)
+class DeadlinePassed(Event):
+    """A grace that the lifecycle asked for is over."""
+
+    kind: ClassVar[str] = "deadline_passed"
+
+
+@dataclass(frozen=True)
+class OrphansEnded(Event):
+    """Processes that tasks had left behind were ended."""
+
+    kind: ClassVar[str] = "orphans_ended"
+    pids: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Finished(Event):
+    """The last event of a run: its final phase and, for a failure, the task that caused it."""
+
+    kind: ClassVar[str] = "finished"
+    phase: str
+    cause: str | None = None
+
+
+KINDS: dict[str, type[Event]] = {
+    cls.kind: cls
+    for cls in (
+        Created,
+        Supervised,
+        TaskStarted,
+        TaskNotStarted,
+        TaskExited,
+        StopRequested,
+        TimedOut,
+        DeadlinePassed,
+        OrphansEnded,
+        Finished,
+    )
+}
+
+
+def encode(event: Event) -> str:
+    """One line of `events.jsonl`, without its newline."""
+    return json.dumps({"kind": event.kind, **asdict(event)}, ensure_ascii=False)
+
+
+def decode(line: str) -> Event | None:
+    """The event of one line; None for a kind that a later version writes."""
+    fields = json.loads(line)
+    cls = KINDS.get(fields.pop("kind"))
+    if cls is None:
+        return None
+    if "pids" in fields:
+        fields["pids"] = tuple(fields["pids"])
+    return cls(**fields)

@@ -1,0 +1,1 @@
+"""The Jupyter server extension: thin handlers over the service."""

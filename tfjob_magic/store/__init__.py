@@ -1,0 +1,1 @@
+"""What lies on disk: run directories, code dirs, held ports, the ledger."""
