@@ -1,0 +1,62 @@
+"""Run a notebook in a kernel of its own and print its cells and their output as they come.
+
+    python notebooks/run.py notebooks/quickstart.ipynb
+
+The notebook's file is left as it is. Exit code 1 when a cell raises that is not meant to.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import nbformat
+from jupyter_client.manager import start_new_kernel
+
+
+def show(message: dict[str, Any]) -> None:
+    """Print one message of the kernel, if it is output."""
+    kind, content = message["msg_type"], message["content"]
+    if kind == "stream":
+        print(content["text"], end="", flush=True)
+    elif kind in {"display_data", "execute_result"}:
+        print(content["data"].get("text/plain", ""), flush=True)
+    elif kind == "error":
+        print("\n".join(content["traceback"]), flush=True)
+
+
+def show_source(cell: nbformat.NotebookNode) -> None:
+    """Print a cell as it stands in the notebook: prose plain, code behind a bar."""
+    bar = "│ " if cell.cell_type == "code" else ""
+    print("\n" + "\n".join(bar + line for line in cell.source.splitlines()) + "\n", flush=True)
+
+
+def run(path: Path) -> bool:
+    """Run every cell in the notebook's own folder; whether all went as they should."""
+    notebook = nbformat.read(path, as_version=4)
+    manager, client = start_new_kernel(kernel_name="python3", cwd=str(path.parent))
+    try:
+        for cell in notebook.cells:
+            show_source(cell)
+            if cell.cell_type != "code":
+                continue
+            reply = client.execute_interactive(cell.source, allow_stdin=False, output_hook=show)
+            may_raise = "raises-exception" in cell.metadata.get("tags", [])
+            if reply["content"]["status"] == "error" and not may_raise:
+                return False
+        return True
+    except KeyboardInterrupt:
+        manager.interrupt_kernel()  # the magic stops its job
+        client.get_shell_msg(timeout=60)
+        raise
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel()
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(not run(Path(sys.argv[1]).resolve()))
+    except KeyboardInterrupt:
+        sys.exit(130)
