@@ -1,9 +1,9 @@
-"""The one entry for every face: preview, submit, list, get, stop, remove, poll."""
+"""What the service takes and answers, and what it can be asked."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from pydantic import BaseModel, ConfigDict
 
@@ -93,7 +93,9 @@ class Run:
 
 @dataclass(frozen=True)
 class Chunk:
-    """Bytes of one task's log: from `offset` on, `data` as written."""
+    """Bytes of one task's log: from `offset` on, `data` as written (Base64 in JSON)."""
+
+    __pydantic_config__: ClassVar = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
 
     task: str
     offset: int
