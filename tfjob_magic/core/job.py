@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import re
+import unicodedata
+from collections.abc import Mapping
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from tfjob_magic.core.flavor import Flavor
+from tfjob_magic.core import shares
+from tfjob_magic.core.asked import check
+from tfjob_magic.core.flavor import Flavor  # noqa: TC001 - pydantic reads it
+from tfjob_magic.errors import InvalidJobError
 
 PoolName = Literal["shared", "dedicated"]
 NicName = Literal["auto", "none", "roce", "infiniband"]
 NetworkName = Literal["auto", "container", "host"]
 ClusterFlags = Literal["auto", "all", "none"]
+
+NAME_LENGTH = 40  # leaves room in a 63-character DNS label for a run's mark, a role and an index
 
 
 class Job(BaseModel):
@@ -44,3 +52,27 @@ class Job(BaseModel):
     def cwd(self) -> str:
         """The directory where tasks run, `<job dir>/<code dir>` (contract C2)."""
         return f"{self.job_dir.rstrip('/')}/{self.code_dir}"
+
+    @property
+    def seats(self) -> tuple[shares.Seat, ...]:
+        """The job's tasks and the nodes they are dealt to, in the order in which they start."""
+        ps, workers = shares.counts(self.nodes, self.ps, self.workers, chief=self.chief)
+        return shares.deal(self.nodes, ps, workers, chief=self.chief, evaluator=self.evaluator)
+
+
+def parse(raw: Mapping[str, object], own: Mapping[str, Flavor]) -> Job:
+    """Make a Job out of raw values: strings of a line or JSON's values, by the fields of `Job`.
+
+    What is absent or None takes its default. `own` are the user's flavors. Raises InvalidJobError
+    with all problems at once.
+    """
+    values, problems = check(raw, own)
+    if problems:
+        raise InvalidJobError(problems)
+    return Job.model_validate(values)
+
+
+def slug(text: str) -> str:
+    """Turn any text into a name that a job may have (`My Net.ipynb` into `my-net-ipynb`)."""
+    plain = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode().lower()
+    return re.sub(r"[^a-z0-9]+", "-", plain).strip("-")[:NAME_LENGTH].strip("-") or "job"

@@ -2,23 +2,38 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
 
+from tfjob_magic.core import flags as cluster_flags
+from tfjob_magic.core import network as networks
+from tfjob_magic.core import rehearsal
 from tfjob_magic.core.job import Job
-from tfjob_magic.core.node import Nic, Share
+from tfjob_magic.core.network import Mode, Network
+from tfjob_magic.core.node import Nic, Node
+from tfjob_magic.core.shares import Role, Seat, Share, split
+from tfjob_magic.core.variables import variables
+from tfjob_magic.errors import UnavailableError
 
-Role = Literal["chief", "worker", "ps", "evaluator"]
-Mode = Literal["none", "container", "host"]
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
+    from tfjob_magic.core.flags import Flags
 
-@dataclass(frozen=True)
-class Network:
-    """How the tasks of a run reach each other, and the one-sentence reason (contract N1 to N6)."""
+__all__ = [
+    "Mode",
+    "Network",
+    "Plan",
+    "PlannedNode",
+    "Role",
+    "Task",
+    "count_tasks",
+    "from_json",
+    "plan",
+    "to_json",
+]
 
-    mode: Mode
-    reason: str
-    nic: Nic | None
+MASK = "***"
 
 
 @dataclass(frozen=True)
@@ -69,3 +84,233 @@ class Plan:
     nodes: tuple[PlannedNode, ...]
     tasks: tuple[Task, ...]
     notes: tuple[str, ...]
+
+
+def count_tasks(job: Job) -> int:
+    """How many tasks the job has; each needs a port where there are more than one."""
+    return len(job.seats)
+
+
+def plan(
+    job: Job,
+    nodes: Sequence[Node],
+    ports: Sequence[int],
+    run_id: str,
+    *,
+    log_dir: str,
+    nics: Sequence[Nic] = (),
+    flags: Flags = cluster_flags.ALL,
+) -> Plan:
+    """Resolve a job on nodes.
+
+    `ports` are given to the tasks in their order (one for each of `count_tasks`, none needed for a
+    single task), `log_dir` becomes MA_LOG_DIR, `flags` are the cluster flags that the boot file
+    takes. Raises UnavailableError for a rehearsal that `--strict` forbids (contract R8).
+    """
+    lacking = rehearsal.lacking(job, nodes)
+    if lacking and job.strict:
+        raise UnavailableError(rehearsal.refusal(job, lacking))
+    seats = job.seats
+    network = networks.choose(job, nics)
+    asked_of_node = Share(
+        cpus=job.flavor.cpus,
+        memory_mib=job.flavor.memory_mib,
+        accelerators=job.flavor.accelerators,
+        accelerator=job.flavor.accelerator,
+    )
+    addresses: dict[Seat, str] = {}
+    if len(seats) > 1:
+        for seat, port in zip(seats, ports[: len(seats)], strict=True):
+            addresses[seat] = f"{nodes[seat.node].address}:{port}"
+    cluster: dict[Role, tuple[str, ...]] = {}
+    for seat, address in addresses.items():
+        cluster[seat.role] = (*cluster.get(seat.role, ()), address)
+    asked = _by_seat(seats, [asked_of_node] * job.nodes)
+    granted = _by_seat(seats, [node.capacity for node in nodes])
+    tasks = []
+    for seat in seats:
+        env = variables(
+            seat.role,
+            seat.index,
+            granted[seat],
+            cluster,
+            run_id=run_id,
+            nodes=job.nodes,
+            address=nodes[seat.node].address,
+            job_dir=job.job_dir,
+            log_dir=log_dir,
+        )
+        given = _cluster_arguments(flags, env) if cluster else ()
+        tasks.append(
+            Task(
+                role=seat.role,
+                index=seat.index,
+                node=seat.node,
+                asked=asked[seat],
+                granted=granted[seat],
+                address=addresses.get(seat),
+                cwd=job.cwd,
+                argv=(job.python, job.boot_file, *given, *job.parameters),
+                env=env,
+                log=f"{seat.role}-{seat.index}.log",
+            )
+        )
+    return Plan(
+        run=run_id,
+        job=job,
+        network=network,
+        rehearsal=bool(lacking),
+        nodes=tuple(
+            PlannedNode(index, node.address, asked_of_node, node.capacity)
+            for index, node in enumerate(nodes)
+        ),
+        tasks=tuple(tasks),
+        notes=(*_notes(job, nodes, network, lacking), *(flags.notes if cluster else ())),
+    )
+
+
+def to_json(plan: Plan, *, masked: bool = True) -> dict[str, Any]:
+    """Make the plan's JSON; the values of the user's own variables are masked unless asked not to.
+
+    What is asked has no `cores` and `devices`: nobody asks for particular ones.
+    """
+    job = plan.job.model_dump(mode="json")
+    if masked:
+        job["env"] = dict.fromkeys(plan.job.env, MASK)
+    return {
+        "run": plan.run,
+        "network": asdict(plan.network),
+        "rehearsal": plan.rehearsal,
+        "nodes": [
+            {
+                "index": node.index,
+                "address": node.address,
+                "asked": _asked(node.asked),
+                "granted": _granted(node.granted),
+            }
+            for node in plan.nodes
+        ],
+        "tasks": [
+            {
+                "name": task.name,
+                "role": task.role,
+                "index": task.index,
+                "node": task.node,
+                "asked": _asked(task.asked),
+                "granted": _granted(task.granted),
+                "address": task.address,
+                "cwd": task.cwd,
+                "argv": list(task.argv),
+                "env": dict(task.env),
+                "log": task.log,
+            }
+            for task in plan.tasks
+        ],
+        "notes": list(plan.notes),
+        "job": job,
+    }
+
+
+def from_json(raw: Mapping[str, Any]) -> Plan:
+    """Read what `to_json` made; masked values stay masked."""
+    nic = raw["network"]["nic"]
+    return Plan(
+        run=raw["run"],
+        job=Job.model_validate(raw["job"]),
+        network=Network(
+            raw["network"]["mode"], raw["network"]["reason"], Nic(**nic) if nic else None
+        ),
+        rehearsal=raw["rehearsal"],
+        nodes=tuple(
+            PlannedNode(
+                node["index"], node["address"], _share(node["asked"]), _share(node["granted"])
+            )
+            for node in raw["nodes"]
+        ),
+        tasks=tuple(
+            Task(
+                role=task["role"],
+                index=task["index"],
+                node=task["node"],
+                asked=_share(task["asked"]),
+                granted=_share(task["granted"]),
+                address=task["address"],
+                cwd=task["cwd"],
+                argv=tuple(task["argv"]),
+                env=task["env"],
+                log=task["log"],
+            )
+            for task in raw["tasks"]
+        ),
+        notes=tuple(raw["notes"]),
+    )
+
+
+def _by_seat(seats: Sequence[Seat], capacities: Sequence[Share]) -> dict[Seat, Share]:
+    """What each task gets of its node."""
+    given: dict[Seat, Share] = {}
+    sitting: list[list[Seat]] = [[] for _ in capacities]
+    for seat in seats:
+        sitting[seat.node].append(seat)
+    for capacity, here in zip(capacities, sitting, strict=True):
+        given.update(zip(here, split(capacity, [seat.role for seat in here]), strict=True))
+    return given
+
+
+def _cluster_arguments(flags: Flags, env: Mapping[str, str]) -> tuple[str, ...]:
+    """The flags with their values (contract C4); a list that has no host is left out."""
+    sources = {
+        "--task_index": "VC_TASK_INDEX",
+        "--ps_hosts": "TF_PS_HOSTS",
+        "--PS_hosts": "TF_PS_HOSTS",
+        "--worker_hosts": "TF_WORKER_HOSTS",
+        "--job_name": "MA_TASK_NAME",
+        "--task_name": "MA_TASK_NAME",
+    }
+    return tuple(
+        part for flag in flags.passed if sources[flag] in env for part in (flag, env[sources[flag]])
+    )
+
+
+def _notes(
+    job: Job, nodes: Sequence[Node], network: Network, lacking: Sequence[str]
+) -> tuple[str, ...]:
+    notes = []
+    if lacking:
+        notes.append(rehearsal.note(job, lacking))
+    if network.mode != "none" and all(node.address.startswith("127.") for node in nodes):
+        if len({node.address for node in nodes}) == len(nodes) > 1:
+            notes.append(
+                "On this machine the container network is one loopback address per node, "
+                f"from {nodes[0].address} on."
+            )
+        else:
+            notes.append("All nodes are this one host, 127.0.0.1; tasks differ by their ports.")
+    working = {seat.node for seat in job.seats if seat.role == "worker"}
+    if job.flavor.accelerators and len(working) < job.nodes:
+        idle = [str(index) for index in range(job.nodes) if index not in working]
+        notes.append(
+            f"No worker sits on node {', '.join(idle)}: accelerators there stay idle, "
+            "since only workers get them."
+        )
+    return tuple(notes)
+
+
+def _asked(share: Share) -> dict[str, Any]:
+    granted = _granted(share)
+    return {field: granted[field] for field in granted if field not in {"cores", "devices"}}
+
+
+def _granted(share: Share) -> dict[str, Any]:
+    return {**asdict(share), "cores": list(share.cores), "devices": list(share.devices)}
+
+
+def _share(raw: Mapping[str, Any]) -> Share:
+    return Share(
+        cpus=raw["cpus"],
+        memory_mib=raw["memory_mib"],
+        accelerators=raw["accelerators"],
+        accelerator=raw["accelerator"],
+        cores=tuple(raw.get("cores", ())),
+        devices=tuple(raw.get("devices", ())),
+    )

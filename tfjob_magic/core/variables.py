@@ -1,0 +1,146 @@
+"""The variables of a task (the contract's table), and the environment its process gets."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tfjob_magic.core.plan import Task
+    from tfjob_magic.core.shares import Role, Share
+
+MARK = "TFJOB_RUN"  # every process of a run carries it, so that orphans can be found
+
+CONTRACT = (
+    "VC_TASK_INDEX",
+    "TF_PS_HOSTS",
+    "TF_WORKER_HOSTS",
+    "MA_TASK_NAME",
+    "VC_PS_HOSTS",
+    "VC_WORKER_HOSTS",
+    "VC_PS_NUM",
+    "VC_WORKER_NUM",
+    "MA_NUM_HOSTS",
+    "MA_NUM_GPUS",
+    "MA_JOB_DIR",
+    "MA_CURRENT_IP",
+    "MA_CURRENT_INSTANCE_NAME",
+    "MA_VJ_NAME",
+    "MA_LOG_DIR",
+    "TF_CONFIG",
+    "PYTHONUNBUFFERED",
+)
+
+_NOT_THE_JOBS = ("JPY_", "JUPYTER")
+_PROXIES = ("http_proxy", "https_proxy", "all_proxy", "grpc_proxy")
+_INLINE_PLOTS = ("module://matplotlib_inline", "module://ipykernel")
+
+
+def variables(
+    role: Role,
+    index: int,
+    granted: Share,
+    cluster: Mapping[Role, tuple[str, ...]],
+    *,
+    run_id: str,
+    nodes: int,
+    address: str,
+    job_dir: str,
+    log_dir: str,
+) -> dict[str, str]:
+    """Make a task's variables: the contract's and the launcher's.
+
+    `cluster` maps each role to its addresses, `host:port`; it is empty for a run of a single task,
+    which has no host lists and no `TF_CONFIG` (contract N1). A role without tasks has no host list
+    either: an empty one would be read as a host. `address` is the node's.
+    """
+    env = {"VC_TASK_INDEX": str(index), "MA_TASK_NAME": role}
+    listed: tuple[Role, ...] = ("ps", "worker")
+    for listed_role in listed:
+        addresses = cluster.get(listed_role, ())
+        if addresses:
+            env[f"TF_{listed_role.upper()}_HOSTS"] = ",".join(addresses)
+            env[f"VC_{listed_role.upper()}_HOSTS"] = ",".join(_host(at) for at in addresses)
+        if cluster:
+            env[f"VC_{listed_role.upper()}_NUM"] = str(len(addresses))
+    if not cluster:
+        env["VC_WORKER_NUM"] = "1"
+    else:
+        env["TF_CONFIG"] = _tf_config(role, index, cluster)
+    env |= {
+        "MA_NUM_HOSTS": str(nodes),
+        "MA_NUM_GPUS": str(granted.accelerators),
+        "MA_JOB_DIR": job_dir,
+        "MA_CURRENT_IP": address,
+        "MA_CURRENT_INSTANCE_NAME": f"{run_id}-{role}-{index}",
+        "MA_VJ_NAME": run_id,
+        "MA_LOG_DIR": log_dir,
+        "PYTHONUNBUFFERED": "1",
+        "CUDA_VISIBLE_DEVICES": ",".join(granted.devices) or "-1",  # contract R9; '' opens one
+        "TF_NUM_INTRAOP_THREADS": str(granted.cpus),
+        "TF_NUM_INTEROP_THREADS": str(granted.cpus),
+        MARK: run_id,
+    }
+    return env
+
+
+def environment(base: Mapping[str, str], task: Task, own: Mapping[str, str]) -> dict[str, str]:
+    """Make the environment of a task's process out of the caller's (`base`) and the user's `own`.
+
+    The caller's comes less Jupyter's variables, another job's (`TF_CONFIG` left behind in a kernel)
+    and a plotting backend that only a kernel has. The user's own win over the launcher's
+    (`CUDA_VISIBLE_DEVICES` for workers alone), never over the contract's. Where a proxy is set, the
+    run's hosts are exempt from it: gRPC would ask the proxy even for localhost.
+    """
+    env = {
+        name: value
+        for name, value in base.items()
+        if not name.startswith(_NOT_THE_JOBS)
+        and name not in CONTRACT
+        and name != "TFJOB_SOCKET"
+        and not (name == "MPLBACKEND" and value.startswith(_INLINE_PLOTS))
+    }
+    env |= task.env
+    env |= {
+        name: value
+        for name, value in own.items()
+        if name not in CONTRACT
+        and name != MARK
+        and (name != "CUDA_VISIBLE_DEVICES" or task.role == "worker")
+    }
+    if any(env.get(name) or env.get(name.upper()) for name in _PROXIES):
+        env |= _exempt(env, _hosts(task))
+    return env
+
+
+def _tf_config(role: Role, index: int, cluster: Mapping[Role, tuple[str, ...]]) -> str:
+    """`TF_CONFIG` as TensorFlow reads it: an evaluator is a task, but no part of the cluster."""
+    order: tuple[Role, ...] = ("chief", "ps", "worker")
+    return json.dumps(
+        {
+            "cluster": {name: list(cluster[name]) for name in order if cluster.get(name)},
+            "task": {"type": role, "index": index},
+        }
+    )
+
+
+def _host(address: str) -> str:
+    return address.rpartition(":")[0]
+
+
+def _hosts(task: Task) -> list[str]:
+    """The hosts of the task's run, each once."""
+    cluster = json.loads(task.env.get("TF_CONFIG", '{"cluster": {}}'))["cluster"]
+    return list(dict.fromkeys(_host(at) for addresses in cluster.values() for at in addresses))
+
+
+def _exempt(env: Mapping[str, str], hosts: list[str]) -> dict[str, str]:
+    """`no_proxy` and its kin, extended by `hosts`.
+
+    Programs read one of the three and not the others, so that each holds what all of them held.
+    """
+    names = ("no_proxy", "NO_PROXY", "no_grpc_proxy")
+    held = [entry.strip() for name in names for entry in env.get(name, "").split(",")]
+    entries = dict.fromkeys([*filter(None, held), "localhost", "127.0.0.1", *hosts])
+    return dict.fromkeys(names, ",".join(entries))
