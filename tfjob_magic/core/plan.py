@@ -277,8 +277,12 @@ def _notes(
 ) -> tuple[str, ...]:
     notes = []
     if lacking:
-        notes.append(rehearsal.note(job, lacking))
-    if network.mode != "none" and all(node.address.startswith("127.") for node in nodes):
+        notes.append(rehearsal.note(job, nodes, lacking))
+    if (
+        len(nodes) > 1
+        and network.mode != "none"
+        and all(node.address.startswith("127.") for node in nodes)
+    ):
         if len({node.address for node in nodes}) == len(nodes) > 1:
             notes.append(
                 "On this machine the container network is one loopback address per node, "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from tfjob_magic.core.node import same_kind
@@ -24,21 +25,28 @@ def lacking(job: Job, nodes: Sequence[Node]) -> tuple[str, ...]:
     memory = sum(node.capacity.memory_mib for node in nodes)
     if memory < job.nodes * flavor.memory_mib:
         short.append(f"{gigabytes(memory)} of {gigabytes(job.nodes * flavor.memory_mib)} memory")
-    devices = sum(node.capacity.accelerators for node in nodes)
-    if flavor.accelerator and devices < job.nodes * flavor.accelerators:
-        short.append(f"{devices} of {job.nodes * flavor.accelerators} {flavor.accelerator}")
     if flavor.accelerator:
+        devices = sum(node.capacity.accelerators for node in nodes)
+        asked = f"{job.nodes * flavor.accelerators} {flavor.accelerator}"
         kinds = {node.capacity.accelerator for node in nodes if node.capacity.accelerator}
-        others = sorted(kind for kind in kinds if not same_kind(flavor.accelerator, kind))
-        short.extend(f"{kind} in place of {flavor.accelerator}" for kind in others)
+        if not all(same_kind(flavor.accelerator, kind) for kind in kinds):
+            short.append(f"{devices} {', '.join(sorted(kinds))} in place of {asked}")
+        elif devices < job.nodes * flavor.accelerators:
+            short.append(f"{devices} of {asked}")
     return tuple(short)
 
 
-def note(job: Job, short: Sequence[str]) -> str:
+def note(job: Job, nodes: Sequence[Node], short: Sequence[str]) -> str:
     """Tell a person that the run is a rehearsal, and of what."""
+    named = [core for node in nodes for core in node.capacity.cores]
+    tasks = Counter(seat.node for seat in job.seats)
+    crowded = len(named) > len(set(named)) or any(
+        node.capacity.cpus < tasks[index] for index, node in enumerate(nodes)
+    )
     return (
         f"Rehearsal: for {_asked(job)} this machine has {_listed(short)}. Roles, flags and "
-        "variables are the real ones; shares are scaled down, memory is not enforced."
+        f"variables are the real ones; shares are scaled down{', tasks share cores' * crowded}, "
+        "memory is not enforced."
     )
 
 
