@@ -7,7 +7,7 @@ Times are seconds since the epoch; a task is named `worker-0`.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import ClassVar
 
 
@@ -71,6 +71,14 @@ class TaskExited(Event):
 
 
 @dataclass(frozen=True)
+class Noted(Event):
+    """Something that a person should know of and that changes nothing, as a sentence."""
+
+    kind: ClassVar[str] = "noted"
+    note: str
+
+
+@dataclass(frozen=True)
 class StopRequested(Event):
     """Somebody asked for the run to stop; a `grace` (seconds) replaces the job's."""
 
@@ -119,6 +127,7 @@ KINDS: dict[str, type[Event]] = {
         TaskStarted,
         TaskNotStarted,
         TaskExited,
+        Noted,
         StopRequested,
         TimedOut,
         DeadlinePassed,
@@ -134,11 +143,21 @@ def encode(event: Event) -> str:
 
 
 def decode(line: str) -> Event | None:
-    """The event of one line; None for a kind that a later version writes."""
-    fields = json.loads(line)
-    cls = KINDS.get(fields.pop("kind"))
+    """Read the event of one line; None for a kind that this version does not know.
+
+    Fields that a later version added are left out. Raises ValueError for a line that is no event.
+    """
+    record = json.loads(line)
+    if not isinstance(record, dict) or "kind" not in record:
+        raise ValueError(f"not an event: {line!r}")
+    cls = KINDS.get(record["kind"])
     if cls is None:
         return None
-    if "pids" in fields:
-        fields["pids"] = tuple(fields["pids"])
-    return cls(**fields)
+    known = {field.name for field in fields(cls)}
+    values = {name: value for name, value in record.items() if name in known}
+    if "pids" in values:
+        values["pids"] = tuple(values["pids"])
+    try:
+        return cls(**values)
+    except TypeError as error:
+        raise ValueError(f"not an event: {line!r}") from error

@@ -1,1 +1,4 @@
-"""The process that owns one run: standard library only, Python 3.10 syntax, started by path."""
+"""The supervisor: one detached process per run, which starts, waits for and ends its tasks.
+
+It runs in any Python from 3.10 on, by its path, with the standard library alone.
+"""
