@@ -1,0 +1,244 @@
+"""What the magic and the `tfjob` command do, once: launch, plan, list, show, logs, stop, rm."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
+
+from tfjob_magic import drawing, summary
+from tfjob_magic.core import exits
+from tfjob_magic.core.job import slug
+from tfjob_magic.core.plan import to_json
+from tfjob_magic.errors import InvalidJobError, Problem
+from tfjob_magic.follow import Face, Interrupts, follow, logs
+from tfjob_magic.service import Submission
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from tfjob_magic.grammar import Command
+    from tfjob_magic.service import Jobs, Run, TaskStatus
+
+_UNLIMITED = 10_000  # columns; rich wants a number
+_DRAWN = 100  # columns of a drawing where the reader's width is not known
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A run as it ended (or as it was started, detached), and the signal that ended it early."""
+
+    run: Run
+    interrupted: int | None
+
+
+def submission(command: Command, python: str, environment: Mapping[str, str]) -> Submission:
+    """Make the submission of `run FILE` and `plan [FILE]`: the file runs where it is (contract C2).
+
+    `python` is the interpreter where the command names none. A plan without a file is that of an
+    empty one.
+    """
+    job = dict(command.job)
+    job["python"] = interpreter(str(job.get("python", python)))
+    path = Path(os.path.abspath(command.file or "train.py"))  # noqa: PTH100 - links stay links
+    job |= {"job_dir": str(path.parent.parent), "code_dir": path.parent.name}
+    job.setdefault("name", slug(path.stem))
+    return Submission(
+        job=job | {"boot_file": path.name},
+        source="" if command.file is None else None,
+        replace=command.replace,
+        environment=dict(environment),
+    )
+
+
+def interpreter(text: str) -> str:
+    """Return the absolute path of an interpreter, looked for as a shell would."""
+    found = shutil.which(os.path.expanduser(text))  # noqa: PTH111 - `./python` must keep its dot
+    if found is None:
+        raise InvalidJobError(
+            [Problem("python", f"`{text}` is no program that can be run; give the path of one")]
+        )
+    return os.path.abspath(found)  # noqa: PTH100 - a virtual environment's link must stay one
+
+
+def launch(
+    command: Command, asked: Submission, jobs: Jobs, face: Face, interrupts: Interrupts
+) -> Outcome:
+    """Start a job and, unless it is detached, follow it to its end.
+
+    Raises what `Jobs.submit` raises; that a run fails is no error here.
+    """
+    run = jobs.submit(asked)
+    face.say(summary.heading(run))
+    for note in run.notes:
+        face.say(f"note: {note}")
+    if command.detach:
+        face.say(f"started; `tfjob logs {run.id} --follow` shows it, `tfjob stop {run.id}` ends it")
+        return Outcome(run, None)
+    run = follow(jobs, run, face, interrupts)
+    return Outcome(run, interrupts.received[0] if interrupts.received else None)
+
+
+def preview(command: Command, asked: Submission, jobs: Jobs, face: Face) -> None:
+    """Show how a job would run: its drawing, and its commands with their variables."""
+    plan = jobs.preview(asked)
+    if command.json:
+        _print_json(to_json(plan), face)
+    else:
+        drawn = drawing.draw(plan, face.width or _DRAWN)
+        face.write(f"{drawn}\n\n{drawing.commands(plan)}\n")
+
+
+def perform(command: Command, jobs: Jobs, face: Face) -> None:
+    """Do what is asked about runs: list, show, logs, stop, rm, flavors."""
+    match command.verb:
+        case "list":
+            _list(command, jobs, face)
+        case "show":
+            _show(command, jobs, face)
+        case "logs":
+            _logs(command, jobs, face)
+        case "stop":
+            _stop(command, jobs, face)
+        case "rm":
+            run = jobs.run(command.run)
+            jobs.remove(run.id)
+            face.say(f"removed {run.directory}")
+        case "flavors":
+            _flavors(jobs, face)
+
+
+def _list(command: Command, jobs: Jobs, face: Face) -> None:
+    runs = jobs.runs()
+    if command.json:
+        _print_json([_run_json(run) for run in runs], face)
+        return
+    if not runs:
+        face.say("no runs yet; `tfjob run train.py --flavor cpu-4c8g` or %%tfjob starts one")
+        return
+    now = time.time()
+    _print_table(
+        ("RUN", "PHASE", "STARTED", "TOOK", "WHAT", "CODE"),
+        (
+            (
+                run.id,
+                run.phase,
+                f"{summary.duration(now - run.created)} ago",
+                summary.duration((run.ended or now) - run.created),
+                summary.size(run),
+                f"{run.code_dir}/{run.boot_file}",
+            )
+            for run in runs
+        ),
+        face,
+    )
+
+
+def _show(command: Command, jobs: Jobs, face: Face) -> None:
+    run = jobs.run(command.run)
+    if command.json:
+        _print_json(_run_json(run), face)
+        return
+    face.write(f"{summary.heading(run)}\n")
+    face.write(f"{summary.ending(run) if run.over else f'{run.phase}: {run.directory}'}\n\n")
+    now = time.time()
+    _print_table(
+        ("TASK", "NODE", "STATE", "TOOK", "LOG"),
+        (
+            (
+                task.name,
+                str(task.node),
+                _state(task, run),
+                summary.duration((task.ended or now) - task.started) if task.started else "",
+                task.log,
+            )
+            for task in run.tasks
+        ),
+        face,
+    )
+    for note in run.notes:
+        face.write(f"\nnote: {note}\n")
+    if run.cause is not None:
+        face.write(f"\n{summary.failure(run)}\n")
+
+
+def _state(task: TaskStatus, run: Run) -> str:
+    if task.phase == "running":
+        return f"running (process {task.pid})"
+    if task.phase == "pending":
+        return "not started" if run.over else "pending"
+    if task.started is None:
+        return "could not be started"
+    if task.code == 0:
+        return "finished"
+    if run.phase == "succeeded" and task.signal is not None:
+        return "ended with the workers"
+    return exits.words(task.code, task.signal)
+
+
+def _logs(command: Command, jobs: Jobs, face: Face) -> None:
+    run = jobs.run(command.run)
+    if not command.follow:
+        logs(jobs, run, face, command.task)
+        return
+    # ^C leaves the reader's seat; the run goes on.
+    run = follow(jobs, run, face, None, command.task)
+    face.say(summary.ending(run))
+
+
+def _stop(command: Command, jobs: Jobs, face: Face) -> None:
+    before = jobs.run(command.run)
+    if before.over:
+        face.say(summary.ending(before))
+        return
+    run = jobs.stop(before.id, command.grace)
+    face.say(f"stopping {run.id}; `tfjob show {run.id}` tells how it ended")
+
+
+def _flavors(jobs: Jobs, face: Face) -> None:
+    _print_table(
+        ("FLAVOR", "ACCELERATORS", "CORES", "MEMORY"),
+        (
+            (
+                flavor.name,
+                f"{flavor.accelerators} {flavor.accelerator}" if flavor.accelerator else "none",
+                str(flavor.cpus),
+                f"{flavor.memory_mib / 1024:g} GB",
+            )
+            for flavor in jobs.flavors()
+        ),
+        face,
+    )
+
+
+def _run_json(run: Run) -> dict[str, object]:
+    return asdict(run)
+
+
+def _print_json(value: object, face: Face) -> None:
+    face.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def _print_table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]], face: Face) -> None:
+    """Print a table without borders; where the width has no limit nothing is cut or wrapped."""
+    table = Table(*head, box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for row in rows:
+        table.add_row(*row)
+    console = Console(
+        width=face.width or _UNLIMITED,
+        force_terminal=face.colours,
+        force_jupyter=False,
+        markup=False,
+        highlight=False,
+        emoji=False,
+    )
+    with console.capture() as capture:
+        console.print(table)
+    face.write("".join(f"{line.rstrip()}\n" for line in capture.get().splitlines()))
