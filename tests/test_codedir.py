@@ -178,6 +178,18 @@ def test_what_is_not_committed_is_taken_back_with_its_directories(place, tmp_pat
     assert everything(tmp_path) == before
 
 
+def test_the_staged_text_can_be_read_before_and_after_it_is_committed(place, tmp_path):
+    write(place, "1")
+    with hold(place, tmp_path / "locks") as code_dir:
+        code_dir.stage("train.py", "2")
+        assert code_dir.staged.name == "train.py"
+        assert code_dir.staged.read_text() == "2"
+        assert (place / "train.py").read_text() == "1"
+        code_dir.commit()
+        assert code_dir.staged == place / "train.py"
+    assert names(place) == [RECORD, "train.py"]
+
+
 def test_taking_back_leaves_what_others_put_there(place, tmp_path):
     with hold(place, tmp_path / "locks") as code_dir:
         code_dir.stage("train.py", "1")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from pydantic import BaseModel, ConfigDict
 
-from tfjob_magic.core.flavor import Flavor
-from tfjob_magic.core.plan import Plan
+if TYPE_CHECKING:
+    from tfjob_magic.core.flavor import Flavor
+    from tfjob_magic.core.plan import Plan
 
 
 class Submission(BaseModel):
@@ -129,15 +130,15 @@ class Jobs(Protocol):
         ...
 
     def runs(self) -> list[Run]:
-        """Every run of this user, newest first."""
+        """List every run of this user, newest first; without causes, which logs would tell."""
         ...
 
     def run(self, name: str) -> Run:
-        """One run."""
+        """Look at one run."""
         ...
 
     def plan(self, name: str) -> Plan:
-        """The plan that the run was started with (the user's variables are masked)."""
+        """Show the plan that the run was started with (the user's variables are masked)."""
         ...
 
     def stop(self, name: str, grace: float | None = None) -> Run:
@@ -157,5 +158,5 @@ class Jobs(Protocol):
         ...
 
     def flavors(self) -> list[Flavor]:
-        """The flavors that have a name: the table's and the user's own."""
+        """List the flavors that have a name: the table's and the user's own."""
         ...

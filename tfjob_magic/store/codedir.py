@@ -6,7 +6,6 @@ holds anything else is the user's: somebody edited it, or it never was ours.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -17,6 +16,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from tfjob_magic.errors import ConflictError, InvalidJobError, Problem
+from tfjob_magic.store import locks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,15 +28,15 @@ _PAUSE = 0.02
 
 
 @contextmanager
-def hold(path: Path, locks: Path) -> Iterator[CodeDir]:
+def hold(path: Path, directory: Path) -> Iterator[CodeDir]:
     """Keep every other submit of this user out of a code dir, which need not exist yet.
 
-    The lock is a file in the directory `locks`, gone afterwards: code dirs may lie where nothing
-    can be locked or written. What was staged and not committed at the end is taken back.
+    The lock is a file in `directory`, gone afterwards: code dirs may lie where nothing can be
+    locked or written. What was staged and not committed at the end is taken back.
     ConflictError where another submit stays in the code dir.
     """
-    locks.mkdir(mode=0o700, parents=True, exist_ok=True)
-    lock = locks / f"{_digest(os.fsencode(os.path.realpath(path)))[:32]}.lock"
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    lock = directory / f"{_digest(os.fsencode(os.path.realpath(path)))[:32]}.lock"
     deadline = time.monotonic() + _PATIENCE
     while (descriptor := _lock(lock)) is None:
         if time.monotonic() > deadline:
@@ -55,13 +55,10 @@ def hold(path: Path, locks: Path) -> Iterator[CodeDir]:
 
 
 def _lock(path: Path) -> int | None:
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if os.path.samestat(os.fstat(descriptor), path.stat()):
+    descriptor = locks.open_to_lock(path)
+    with suppress(FileNotFoundError):  # its holder has just removed it
+        if locks.take(descriptor) and os.path.samestat(os.fstat(descriptor), path.stat()):
             return descriptor
-    except (BlockingIOError, FileNotFoundError):  # held, or removed by its holder just now
-        pass
     os.close(descriptor)
     return None
 
@@ -87,7 +84,9 @@ class CodeDir:
         with _written(self.path):
             self._make_directories()
             if self._differs():
-                self._aside = self._new_name()
+                directory = self._new_name()
+                directory.mkdir(mode=0o700)
+                self._aside = directory / boot_file
                 _write_new(self._aside, self._data, durable=True)
                 with suppress(FileNotFoundError):
                     shutil.copymode(self._target, self._aside)
@@ -101,18 +100,27 @@ class CodeDir:
                 # Old and new text are ours while the one replaces the other.
                 self._write_record({**record, name: [*record.get(name, []), digest]})
                 self._aside.replace(self._target)
-                self._aside = None
                 self._write_record({**record, name: [digest]})
+        self._remove_aside()
         self._made.clear()
 
     def take_back(self) -> None:
         """Undo what was not committed."""
-        if self._aside is not None:
-            self._aside.unlink(missing_ok=True)
-            self._aside = None
+        self._remove_aside()
         while self._made:
             with suppress(OSError):  # something else has settled in it
                 self._made.pop().rmdir()
+
+    @property
+    def staged(self) -> Path:
+        """The file that holds the staged text under the boot file's own name, committed or not."""
+        return self._aside or self._target
+
+    def _remove_aside(self) -> None:
+        if self._aside is not None:
+            self._aside.unlink(missing_ok=True)
+            self._aside.parent.rmdir()
+            self._aside = None
 
     def _make_directories(self) -> None:
         for directory in reversed([self.path, *self.path.parents]):

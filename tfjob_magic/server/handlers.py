@@ -1,0 +1,195 @@
+"""HTTP around the operations: one handler for the browser's door, one for the kernels'."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import struct
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+from jupyter_server._tz import utcnow
+from jupyter_server.auth.decorator import authorized
+from jupyter_server.base.handlers import APIHandler
+from tornado import web
+
+from tfjob_magic import tail
+from tfjob_magic.errors import (
+    ConflictError,
+    InvalidJobError,
+    NotFoundError,
+    TfjobError,
+    UnavailableError,
+)
+from tfjob_magic.server import operations
+from tfjob_magic.server.operations import Call, LogFile, Operation
+from tfjob_magic.service import Run, wire
+
+if TYPE_CHECKING:
+    from asyncio import Future
+    from collections.abc import Mapping
+    from concurrent.futures import Executor
+
+    from tfjob_magic.service.inprocess import Service
+
+LARGEST_BODY = 32 * 2**20  # bytes; a notebook's cell and an environment are far below
+STATUS: Mapping[type[TfjobError], int] = {
+    InvalidJobError: 400,
+    NotFoundError: 404,
+    ConflictError: 409,
+    UnavailableError: 503,
+}
+_PIECE = 2**20  # bytes of a log that are read and sent at a time
+
+
+@dataclass(frozen=True)
+class Backend:
+    """What stands behind both doors. Long polls have threads of their own: nobody waits on them."""
+
+    service: Service
+    threads: Executor
+    polling: Executor
+
+    async def run(self, operation: Operation, call: Call) -> bytes | LogFile:
+        """Do an operation in a thread: it reads and writes files, and waits."""
+        threads = self.polling if operation is operations.poll else self.threads
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(threads, operation, self.service, call)
+
+
+class OperationHandler(web.RequestHandler):
+    """Answers the requests for one path of the table of operations."""
+
+    content_type = "application/json"
+
+    def initialize(self, methods: Mapping[str, Operation], backend: Backend) -> None:
+        """Take what the route was registered with."""
+        self.methods = methods
+        self.backend = backend
+
+    async def answer(self, names: Mapping[str, str]) -> None:
+        """Do what is asked for; `names` are those in the path."""
+        operation = self.methods.get(self.request.method or "")
+        if operation is None:
+            raise web.HTTPError(405)
+        if len(self.request.body) > LARGEST_BODY:
+            raise web.HTTPError(413)
+        query = {
+            name: values[-1].decode("utf-8", "replace")
+            for name, values in self.request.query_arguments.items()
+        }
+        try:
+            reply = await self.backend.run(operation, Call(query, self.request.body, **names))
+        except TfjobError as error:
+            self.set_status(STATUS[type(error)])
+            reply = wire.encode_error(error)
+        await self.deliver(operation, reply)
+
+    async def deliver(self, _operation: Operation, reply: bytes | LogFile) -> None:
+        """Send the reply of an operation."""
+        if isinstance(reply, LogFile):
+            await self._send(reply)
+        else:
+            self.set_header("Content-Type", self.content_type)
+            await self.finish(reply)
+
+    async def _send(self, log: LogFile) -> None:
+        """Send a log as far as it goes now, a piece at a time, as what it is: plain text."""
+        self.content_type = "text/plain; charset=utf-8"
+        self.set_header("Content-Type", self.content_type)
+        self.set_header("X-Content-Type-Options", "nosniff")
+        if log.download:
+            self.set_header("Content-Disposition", f'attachment; filename="{log.name}"')
+        loop = asyncio.get_running_loop()
+        offset, end = log.offset, tail.size(log.path)
+        while offset < end:
+            piece = await loop.run_in_executor(
+                self.backend.threads, tail.read, log.path, offset, min(_PIECE, end - offset)
+            )
+            if not piece:  # cut short since
+                break
+            self.write(piece)
+            await self.flush()
+            offset += len(piece)
+        await self.finish()
+
+
+class WebHandler(OperationHandler, APIHandler):
+    """The browser's door: authentication, authorisation and XSRF are the Jupyter server's."""
+
+    auth_resource = "tfjob"
+
+    @web.authenticated
+    @authorized
+    async def get(self, **names: str) -> None:
+        """Answer a GET."""
+        await self.answer(names)
+
+    @web.authenticated
+    @authorized
+    async def post(self, **names: str) -> None:
+        """Answer a POST."""
+        await self.answer(names)
+
+    @web.authenticated
+    @authorized
+    async def delete(self, **names: str) -> None:
+        """Answer a DELETE."""
+        await self.answer(names)
+
+    def finish(self, chunk: str | bytes | dict[str, Any] | None = None) -> Future[None]:
+        """Keep the content type, which the base class would make JSON."""
+        return super().finish(chunk, set_content_type=self.content_type)
+
+
+class SocketHandler(OperationHandler):
+    """The kernels' door: the unix socket answers processes of the same user only."""
+
+    _caller_gone = False
+
+    def prepare(self) -> None:
+        """Refuse another user's process, where the socket's mode has not done so already."""
+        stream = self.request.connection.stream  # type: ignore[union-attr]
+        if peer_uid(stream.socket) not in {None, os.getuid()}:
+            raise web.HTTPError(403)
+        self.settings["jupyter_settings"]["tfjob_last_activity"] = utcnow()  # for idle cullers
+
+    async def get(self, **names: str) -> None:
+        """Answer a GET."""
+        await self.answer(names)
+
+    async def post(self, **names: str) -> None:
+        """Answer a POST."""
+        await self.answer(names)
+
+    async def delete(self, **names: str) -> None:
+        """Answer a DELETE."""
+        await self.answer(names)
+
+    def on_connection_close(self) -> None:
+        """Remember that nobody waits for the answer any more."""
+        self._caller_gone = True
+
+    async def deliver(self, operation: Operation, reply: bytes | LogFile) -> None:
+        """Send the reply; a job whose caller was interrupted meanwhile is stopped.
+
+        That caller never learned of the run, so nobody else would.
+        """
+        started = operation is operations.submit and self.get_status() == HTTPStatus.OK
+        if self._caller_gone and started and isinstance(reply, bytes):
+            run = wire.decode(Run, reply)
+            await self.backend.run(operations.stop, Call({}, b"", run=run.id))
+        else:
+            await super().deliver(operation, reply)
+
+
+def peer_uid(connection: socket.socket) -> int | None:
+    """Tell whose process is at the other end; None where the system does not say."""
+    if not hasattr(socket, "SO_PEERCRED"):
+        return None
+    credentials = struct.Struct("3i")  # pid, uid, gid
+    answer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, credentials.size)
+    uid: int = credentials.unpack(answer)[1]
+    return uid

@@ -1,0 +1,226 @@
+"""The service itself, in the process that asks."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tfjob_magic import configuration, tail
+from tfjob_magic.core import cell, flags, flavor, variables
+from tfjob_magic.core import job as jobs
+from tfjob_magic.core import plan as plans
+from tfjob_magic.engines.local import LocalEngine
+from tfjob_magic.errors import ConflictError, InvalidJobError, Problem
+from tfjob_magic.service.model import Batch, Chunk, Run, Submission
+from tfjob_magic.service.records import Record, Records
+from tfjob_magic.store import codedir, rundir, sources
+from tfjob_magic.store.rundir import RunDir
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from random import Random
+
+    from tfjob_magic.core.flags import Flags
+    from tfjob_magic.core.flavor import Flavor
+    from tfjob_magic.core.job import Job
+    from tfjob_magic.core.plan import Plan
+    from tfjob_magic.engines.local import LocalReservation
+
+LONGEST_WAIT = 10.0  # seconds
+MOST_BYTES = 2**20  # of all logs together, in one batch
+_PAUSE = 0.03  # seconds between two looks
+_BASE32 = "abcdefghijklmnopqrstuvwxyz234567"
+_MARK_LENGTH = 5
+
+
+class Service:
+    """Implements `Jobs` on this machine's run directories. Safe to use from several threads.
+
+    Everything is read from `home`, the directory of run directories, so any number of services
+    may work side by side.
+    """
+
+    def __init__(
+        self,
+        home: Path | None = None,
+        engine: LocalEngine | None = None,
+        rng: Random | None = None,
+    ) -> None:
+        self.home = home or rundir.home()
+        self._engine = engine or LocalEngine()
+        self._rng = rng or random.SystemRandom()
+        self._records = Records(self.home, self._engine)
+
+    def preview(self, submission: Submission) -> Plan:
+        """Plan the job; the reservation that the plan is made under is given back."""
+        job = _job(submission)
+        if submission.source is None:
+            _check_boot_file(job)
+        chosen = _flags(job, submission.source)
+        with self._engine.reserve(job) as reservation:
+            return self._plan(job, chosen, reservation)
+
+    def submit(self, submission: Submission) -> Run:
+        """Start the job. What goes wrong before the start leaves everything as it was."""
+        job = _job(submission)
+        if submission.source is not None:
+            _check_cell(submission.source)
+        environment = submission.environment or os.environ
+        code_dir = Path(job.cwd)
+        with codedir.hold(code_dir, self.home / ".code-dirs") as place:
+            self._free(code_dir, replace=submission.replace)
+            if submission.source is None:
+                _check_boot_file(job)
+                boot_file = code_dir / job.boot_file
+            else:
+                place.stage(job.boot_file, submission.source)
+                boot_file = place.staged
+            chosen = _flags(job, submission.source)
+            with self._engine.reserve(job) as reservation:
+                plan = self._plan(job, chosen, reservation)
+                environments = {
+                    task.name: variables.environment(environment, task, job.env)
+                    for task in plan.tasks
+                }
+                written = json.dumps(plans.to_json(plan), indent=2, ensure_ascii=False)
+                directory, lock = RunDir.create(
+                    self.home, plan.run, written, boot_file, time.time()
+                )
+                try:
+                    place.commit()
+                except BaseException:
+                    os.close(lock)
+                    directory.remove()
+                    raise
+                self._engine.start(plan, directory, lock, environments, reservation)
+        return self.run(plan.run)
+
+    def runs(self) -> list[Run]:
+        """List every run of this user."""
+        return [run for _, run in self._records.newest_first()]
+
+    def run(self, name: str) -> Run:
+        """Look at one run."""
+        return self._records.find(name).explain()
+
+    def plan(self, name: str) -> Plan:
+        """Show the plan that the run was started with."""
+        return self._records.find(name).plan
+
+    def stop(self, name: str, grace: float | None = None) -> Run:
+        """Ask the run to stop."""
+        return self._stop(self._records.find(name), "the user", grace)
+
+    def remove(self, name: str) -> None:
+        """Delete the directory of a run that is over."""
+        record = self._records.find(name)
+        run = record.read()
+        if not run.over:
+            raise ConflictError(f"run: {run.id} is {run.phase}; stop it before you remove it")
+        record.directory.remove()
+
+    def poll(self, name: str, cursors: Mapping[str, int], wait: float = 0.0) -> Batch:
+        """Read on in the logs, waiting for something new."""
+        record = self._records.find(name)
+        deadline = time.monotonic() + min(wait, LONGEST_WAIT)
+        record.read()
+        marker = record.marker
+        while True:
+            run = record.explain()
+            chunks = _chunks(run, cursors)
+            changed = record.marker != marker
+            if chunks or changed or run.over or time.monotonic() >= deadline:
+                return Batch(run, chunks)
+            time.sleep(_PAUSE)
+
+    def flavors(self) -> list[Flavor]:
+        """List the flavors that have a name."""
+        return list({**flavor.TABLE, **configuration.flavors(os.environ)}.values())
+
+    def _stop(self, record: Record, by: str, grace: float | None) -> Run:
+        run = record.read()
+        if not run.over:
+            self._engine.stop(record.directory, by, grace)
+        return record.explain()
+
+    def _free(self, code_dir: Path, *, replace: bool) -> None:
+        """Make sure that no live run uses the code dir; `replace` stops one that does."""
+        real = os.path.realpath(code_dir)
+        for record, run in self._records.newest_first():
+            if run.over or os.path.realpath(run.code_dir) != real:
+                continue
+            if not replace:
+                raise ConflictError(
+                    f"code_dir: {str(code_dir)!r} is in use by {run.id}, which is {run.phase};"
+                    f" wait for it, stop it first with --replace, or choose another --code-dir"
+                )
+            self._stop(record, "a job that replaces it", None)
+            while not record.read().over:
+                time.sleep(_PAUSE)
+
+    def _plan(self, job: Job, chosen: Flags, reservation: LocalReservation) -> Plan:
+        run = self._new_id(job.name)
+        return plans.plan(
+            job,
+            reservation.nodes,
+            reservation.ports,
+            run,
+            log_dir=str(self.home / run / "logs"),
+            nics=reservation.nics,
+            flags=chosen,
+        )
+
+    def _new_id(self, name: str) -> str:
+        while True:
+            run = f"{name}-{''.join(self._rng.choices(_BASE32, k=_MARK_LENGTH))}"
+            if not (self.home / run).exists():
+                return run
+
+
+def _job(submission: Submission) -> Job:
+    raw = {"python": sys.executable, **submission.job}
+    code_dir = raw.get("code_dir")
+    if raw.get("name") is None and isinstance(code_dir, str):
+        raw["name"] = jobs.slug(code_dir)
+    own = configuration.flavors(submission.environment or os.environ)
+    return jobs.parse(raw, own)
+
+
+def _check_cell(source: str) -> None:
+    """Refuse a cell that Python cannot run; its first line, the magic's, is a comment by now."""
+    first, _, rest = source.partition("\n")
+    cell.check(rest if first.startswith("#") else source)
+
+
+def _check_boot_file(job: Job) -> None:
+    path = Path(job.cwd, job.boot_file)
+    if not (path.is_file() and os.access(path, os.R_OK)):
+        message = f"{str(path)!r} is no file that can be read; name one that is"
+        raise InvalidJobError([Problem("boot_file", message)])
+
+
+def _flags(job: Job, source: str | None) -> Flags:
+    texts = sources.read(Path(job.cwd), job.boot_file, source)
+    return flags.choose(job.cluster_flags, job.boot_file, texts)
+
+
+def _chunks(run: Run, cursors: Mapping[str, int]) -> tuple[Chunk, ...]:
+    """Read the logs beyond the cursors, the bytes of a batch shared fairly over the tasks."""
+    waiting = []
+    for task in run.tasks:
+        path, cursor = Path(task.log), cursors.get(task.name, 0)
+        waiting.append((max(0, tail.size(path) - cursor), task.name, path, cursor))
+    left = MOST_BYTES
+    chunks = {}
+    for number, (size, name, path, cursor) in enumerate(sorted(waiting)):
+        # Those with little to say go first and leave the rest of their share to the others.
+        data = tail.read(path, cursor, min(size, left // (len(waiting) - number)))
+        left -= len(data)
+        if data:
+            chunks[name] = Chunk(name, cursor, data)
+    return tuple(chunks[task.name] for task in run.tasks if task.name in chunks)

@@ -1,0 +1,109 @@
+"""The JSON in which the service's values and errors travel, the same through every door."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from tfjob_magic import errors
+from tfjob_magic.core import plan as plans
+from tfjob_magic.errors import InvalidJobError, Problem, TfjobError, UnavailableError
+
+if TYPE_CHECKING:
+    from tfjob_magic.core.plan import Plan
+
+T = TypeVar("T")
+
+_ERRORS: dict[str, type[TfjobError]] = {
+    cls.__name__: cls
+    for cls in (errors.ConflictError, errors.NotFoundError, errors.UnavailableError)
+}
+
+
+class Hello(BaseModel):
+    """Who answers: the user, the package's version, and where the runs are kept."""
+
+    uid: int
+    version: str
+    home: str
+
+
+class PollRequest(BaseModel):
+    """Cursors are byte offsets by task; `wait` is in seconds."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    cursors: dict[str, Annotated[int, Field(ge=0)]] = {}
+    wait: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+
+
+class StopRequest(BaseModel):
+    """`grace`, in seconds, takes the place of the job's own."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    grace: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+
+
+class ErrorReply(BaseModel):
+    """One of `tfjob_magic.errors`, by its class's name."""
+
+    error: str
+    message: str
+    problems: list[Problem] = []
+
+
+_adapters: dict[object, TypeAdapter[Any]] = {}  # one costs a millisecond to make
+
+
+def _adapter(kind: type[T]) -> TypeAdapter[T]:
+    if kind not in _adapters:
+        _adapters[kind] = TypeAdapter(kind)
+    return _adapters[kind]
+
+
+def encode(kind: type[T], value: T) -> bytes:
+    """Make the JSON of a value of this kind."""
+    return _adapter(kind).dump_json(value)
+
+
+def decode(kind: type[T], data: bytes) -> T:
+    """Read a value; InvalidJobError with all that is wrong where the JSON is none of this kind."""
+    try:
+        return _adapter(kind).validate_json(data)
+    except ValidationError as error:
+        problems = [
+            Problem(".".join(map(str, item["loc"])) or "body", item["msg"])
+            for item in error.errors(include_url=False, include_context=False, include_input=False)
+        ]
+        raise InvalidJobError(problems) from None
+
+
+def encode_plan(plan: Plan) -> bytes:
+    """Make the JSON of a plan that `tfjob plan --json` prints, but with nothing masked."""
+    return json.dumps(plans.to_json(plan, masked=False)).encode()
+
+
+def decode_plan(data: bytes) -> Plan:
+    """Read the plan that `encode_plan` wrote."""
+    return plans.from_json(json.loads(data))
+
+
+def encode_error(error: TfjobError) -> bytes:
+    """Make the JSON of an error."""
+    problems = list(error.problems) if isinstance(error, InvalidJobError) else []
+    reply = ErrorReply(error=type(error).__name__, message=str(error), problems=problems)
+    return encode(ErrorReply, reply)
+
+
+def decode_error(data: bytes) -> TfjobError:
+    """Read an error; one that is not ours becomes an UnavailableError."""
+    try:
+        reply = decode(ErrorReply, data)
+    except InvalidJobError:
+        return UnavailableError("the Jupyter server could not do that; its log says why")
+    if reply.error == InvalidJobError.__name__:
+        return InvalidJobError(reply.problems)
+    return _ERRORS.get(reply.error, UnavailableError)(reply.message)
