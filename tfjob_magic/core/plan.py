@@ -278,12 +278,8 @@ def _notes(
     notes = []
     if lacking:
         notes.append(rehearsal.note(job, nodes, lacking))
-    if (
-        len(nodes) > 1
-        and network.mode != "none"
-        and all(node.address.startswith("127.") for node in nodes)
-    ):
-        if len({node.address for node in nodes}) == len(nodes) > 1:
+    if network.mode != "none" and all(node.address.startswith("127.") for node in nodes):
+        if network.mode == "container" and len({node.address for node in nodes}) == len(nodes):
             notes.append(
                 "On this machine the container network is one loopback address per node, "
                 f"from {nodes[0].address} on."
