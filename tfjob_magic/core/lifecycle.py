@@ -110,7 +110,7 @@ class State:
 
     @property
     def failures(self) -> tuple[str, ...]:
-        """The tasks that had failed before any task was asked to end, the first one first.
+        """The tasks that had failed before any task was asked to end, the cause first.
 
         Several may fail in one instant, and the one that was seen first need not be the one worth
         showing.
@@ -118,11 +118,11 @@ class State:
         if self.stopping_since is None:
             return ()
         failed = [
-            task
+            (task.name != self.cause, task.ended, task.name)
             for task in self.tasks.values()
             if task.failed and task.ended is not None and task.ended <= self.stopping_since
         ]
-        return tuple(task.name for task in sorted(failed, key=lambda task: task.ended or 0.0))
+        return tuple(name for _, _, name in sorted(failed))
 
 
 @dataclass(frozen=True)
@@ -322,8 +322,10 @@ def _hurried(state: State, event: StopRequested) -> Step:
 
 
 def _deadline_passed(state: State, event: DeadlinePassed) -> Step:
+    if state.deadline is None or event.time < state.deadline:
+        return state, ()  # the deadline was moved while this was on its way
     if state.step == "ask":
-        return _press_on(replace(state, deadline=event.time), event.time)
+        return _press_on(state, event.time)
     if state.step == "kill":
         left = [task.name for task in state.tasks.values() if task.phase == RUNNING]
         note = f"{', '.join(left)} could not be killed and may still be there"

@@ -92,6 +92,7 @@ class LocalEngine:
         """Start a supervisor for the run and hand it all that it keeps; about 50 ms.
 
         Nothing of this process is forked: it executes a launcher, which detaches the supervisor.
+        Raises UnavailableError when there is no starting it; the run directory is gone then.
         """
         launch = Launch(
             grace=plan.job.grace,
@@ -113,11 +114,9 @@ class LocalEngine:
         try:
             _launch(directory, encode(launch), (lock, *reservation.fds))
         except BaseException:
-            # Interrupted, perhaps, after the supervisor had the run: nobody would know of it.
-            directory.request_stop(by="an interrupted start", grace=0.0)
+            _abandon(directory, lock)
             raise
-        finally:
-            os.close(lock)
+        os.close(lock)
 
     def stop(self, directory: RunDir, by: str, grace: float | None = None) -> None:
         """Ask the run's supervisor to stop it; `by` and `grace` (seconds) as in the event."""
@@ -179,6 +178,15 @@ def _launch(directory: RunDir, message: bytes, held: tuple[int, ...]) -> None:
     if launcher.returncode != 0:
         reason = said.decode("utf-8", "replace").strip().splitlines() or ["it died"]
         raise UnavailableError(f"the run's supervisor could not be started: {reason[-1]}")
+
+
+def _abandon(directory: RunDir, lock: int) -> None:
+    """Let there be no run that its submitter does not know of."""
+    # An interrupt may come when the supervisor has the run already.
+    directory.request_stop(by="an interrupt while it was started", grace=0.0)
+    os.close(lock)
+    if not directory.is_held():
+        directory.remove()
 
 
 def _is_finished(directory: RunDir) -> bool:

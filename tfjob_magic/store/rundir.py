@@ -8,7 +8,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import secrets
 import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -74,7 +73,7 @@ class RunDir:
         descriptor to hand to the supervisor and to close. Raises ConflictError when there is such
         a run already, UnavailableError when the directory cannot be written.
         """
-        draft = cls(where / f".new-{run}-{secrets.token_hex(4)}")
+        draft = cls(where / f".new-{run}-{os.urandom(4).hex()}")
         lock: int | None = None
         try:
             where.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -165,7 +164,7 @@ class RunDir:
 
         `by` names who asks, for the run's reason; a `grace` in seconds replaces the job's.
         """
-        aside = self._stop_path.with_name(f".stop-{secrets.token_hex(4)}")
+        aside = self._stop_path.with_name(f".stop-{os.urandom(4).hex()}")
         _write(aside, json.dumps({"by": by, "grace": grace}).encode())
         aside.rename(self._stop_path)
         try:
@@ -198,7 +197,7 @@ class RunDir:
         if lock is None:
             raise ConflictError(f"run: {self.id!r} is still running; stop it first")
         try:
-            going = self.path.with_name(f".gone-{self.id}-{secrets.token_hex(4)}")
+            going = self.path.with_name(f".gone-{self.id}-{os.urandom(4).hex()}")
             self.path.rename(going)
             _delete(going)
         finally:

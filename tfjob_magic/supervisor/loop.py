@@ -101,7 +101,7 @@ class Supervisor:
         self._advance(supervised)
         while not self._state.over:
             self._look(0.0 if self._queue else self._until_deadline())
-            while self._queue and not self._state.over:
+            if self._queue:
                 event = self._queue.popleft()
                 self._writer.append(event)
                 self._advance(event)
@@ -136,7 +136,7 @@ class Supervisor:
             by, grace = request
             self._queue.append(StopRequested(now, by=by, grace=grace))
         alarm = lifecycle.alarm(self._state, now)
-        if alarm is not None:
+        if alarm is not None and not self._queue:  # what has happened may call it off
             self._queue.append(alarm)
 
     def _reap(self, now: float) -> None:

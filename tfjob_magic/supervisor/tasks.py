@@ -6,13 +6,12 @@ import os
 import signal
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NoReturn
+from contextlib import suppress
+from pathlib import Path
+from typing import NoReturn
 
 from tfjob_magic.core.launch import TaskLaunch
 from tfjob_magic.supervisor import linux
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 # What a fork does to become its task's program; never returns. The descriptor `STARTED` tells the
 # supervisor, by being closed, that it has; exec closes it by itself.
@@ -102,5 +101,8 @@ def _arrange_descriptors(log: Path, report: int) -> int:
     os.dup2(out, 2)
     if report != STARTED:
         os.dup2(report, STARTED, inheritable=False)
-    os.closerange(STARTED + 1, os.sysconf("SC_OPEN_MAX"))
+    for entry in list(Path("/dev/fd").iterdir()):
+        if int(entry.name) > STARTED:
+            with suppress(OSError):  # the listing's own
+                os.close(int(entry.name))
     return STARTED
