@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from tfjob_magic.grammar import Command
     from tfjob_magic.service import Jobs, Run, TaskStatus
 
+_ENDED = {signal.SIGTERM, signal.SIGKILL}
 _UNLIMITED = 10_000  # columns; rich wants a number
 _DRAWN = 100  # columns of a drawing where the reader's width is not known
 
@@ -78,7 +80,7 @@ def launch(
     run = jobs.submit(asked)
     face.say(summary.heading(run))
     for note in run.notes:
-        face.say(f"note: {note}")
+        face.say(f"• {note}")
     if command.detach:
         face.say(f"started; `tfjob logs {run.id} --follow` shows it, `tfjob stop {run.id}` ends it")
         return Outcome(run, None)
@@ -163,8 +165,7 @@ def _show(command: Command, jobs: Jobs, face: Face) -> None:
         ),
         face,
     )
-    for note in run.notes:
-        face.write(f"\nnote: {note}\n")
+    face.write("\n" * bool(run.notes) + "".join(f"• {note}\n" for note in run.notes))
     if run.cause is not None:
         face.write(f"\n{summary.failure(run)}\n")
 
@@ -178,8 +179,8 @@ def _state(task: TaskStatus, run: Run) -> str:
         return "could not be started"
     if task.code == 0:
         return "finished"
-    if run.phase == "succeeded" and task.signal is not None:
-        return "ended with the workers"
+    if task.signal in _ENDED and (run.cause is None or run.cause.task != task.name):
+        return f"ended by {exits.signal_name(task.signal)}"  # with the others, most likely by us
     return exits.words(task.code, task.signal)
 
 

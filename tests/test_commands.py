@@ -1,0 +1,255 @@
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tfjob_magic import commands, grammar
+from tfjob_magic.errors import InvalidJobError, NotFoundError
+from tfjob_magic.follow import Face, Interrupts
+from tfjob_magic.service import Run
+from tfjob_magic.service.inprocess import Service
+
+SCRIPT = """\
+import os, pathlib, sys, time
+me = f"{os.environ['MA_TASK_NAME']}-{os.environ['VC_TASK_INDEX']}"
+print(me, *sys.argv[1:])
+if "wait" in sys.argv:
+    while not pathlib.Path("go").exists():
+        time.sleep(0.02)
+"""
+
+
+class Heard:
+    def __init__(self) -> None:
+        self.written = ""
+        self.said: list[str] = []
+
+    def write(self, text: str) -> None:
+        self.written += text
+
+
+class Place:
+    """A folder with a script in it, a service of its own, and what was heard of it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.script = path / "project" / "train.py"
+        self.script.parent.mkdir()
+        self.script.write_text(SCRIPT)
+        self.jobs = Service(path / "runs")
+
+    def command(self, *argv: str) -> Heard:
+        heard = Heard()
+        commands.perform(grammar.arguments(argv), self.jobs, self.face(heard))
+        return heard
+
+    def run(self, *argv: str) -> tuple[commands.Outcome, Heard]:
+        heard = Heard()
+        command = grammar.arguments(["run", str(self.script), "--flavor", "cpu-2c2g", *argv])
+        asked = commands.submission(command, sys.executable, {"PATH": "/usr/bin:/bin"})
+        with Interrupts() as interrupts:
+            outcome = commands.launch(command, asked, self.jobs, self.face(heard), interrupts)
+        return outcome, heard
+
+    def preview(self, *argv: str) -> Heard:
+        heard = Heard()
+        command = grammar.arguments(["plan", *argv])
+        asked = commands.submission(command, sys.executable, {"PATH": "/usr/bin:/bin"})
+        commands.preview(command, asked, self.jobs, self.face(heard))
+        return heard
+
+    @staticmethod
+    def face(heard: Heard) -> Face:
+        return Face(write=heard.write, say=heard.said.append)
+
+    def wait(self, condition: Callable[[Run], bool]) -> Run:
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            run = self.jobs.run("last")
+            if condition(run):
+                return run
+            time.sleep(0.02)
+        pytest.fail("waited in vain")
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("TFJOB_HOME", str(tmp_path / "runs"))
+    place = Place(tmp_path)
+    yield place
+    for run in place.jobs.runs():
+        if not run.over:
+            place.jobs.stop(run.id, grace=0)
+            place.wait(lambda run: run.over)
+
+
+def test_a_file_runs_where_it_is(place: Place) -> None:
+    outcome, heard = place.run("--", "a b", "{x}")
+    run = outcome.run
+    assert run.phase == "succeeded"
+    assert outcome.interrupted is None
+    assert run.code_dir == str(place.script.parent)
+    assert heard.written == "worker-0 │ worker-0 a b {x}\n"
+    assert run.id.startswith("train-")
+    assert place.script.read_text() == SCRIPT
+
+
+def test_what_is_said_of_a_run_begins_with_its_heading_and_its_notes(place: Place) -> None:
+    outcome, heard = place.run("--nodes", "2")
+    assert heard.said[0].startswith(f"{outcome.run.id} · 2 nodes")
+    assert [f"• {note}" for note in outcome.run.notes] == heard.said[1:]
+
+
+def test_a_detached_run_is_left_alone_and_says_how_to_look_again(place: Place) -> None:
+    outcome, heard = place.run("--detach", "--", "wait")
+    assert not outcome.run.over
+    assert f"`tfjob logs {outcome.run.id} --follow`" in heard.said[-1]
+    (place.script.parent / "go").touch()
+    assert place.wait(lambda run: run.over).phase == "succeeded"
+
+
+def test_a_preview_starts_and_writes_nothing(place: Place) -> None:
+    heard = place.preview(str(place.script), "--nodes", "2", "--flavor", "v100x8")
+    assert "worker-1" in heard.written
+    assert "--task_index 1" in heard.written
+    assert "VC_TASK_INDEX=1" in heard.written
+    assert place.jobs.runs() == []
+    assert [path.name for path in place.script.parent.iterdir()] == ["train.py"]
+
+
+def test_a_preview_hides_the_values_of_the_users_variables(place: Place) -> None:
+    heard = place.preview(str(place.script), "--flavor", "v100x8", "--env", "TOKEN=secret")
+    assert "TOKEN=" in heard.written
+    assert "secret" not in heard.written
+
+
+def test_a_plan_as_json_has_what_the_contract_says(place: Place) -> None:
+    heard = place.preview(str(place.script), "--nodes", "2", "--flavor", "v100x8", "--json")
+    plan = json.loads(heard.written)
+    assert {"run", "network", "rehearsal", "nodes", "tasks"} <= set(plan)
+    assert set(plan["network"]) == {"mode", "reason", "nic"}
+    assert {"index", "asked", "granted"} <= set(plan["nodes"][0])
+    task = plan["tasks"][0]
+    assert {"role", "index", "node", "asked", "granted", "address", "cwd", "argv", "env"} <= set(
+        task
+    )
+    assert set(task["asked"]) == {"cpus", "memory_mib", "accelerators", "accelerator"}
+
+
+def test_a_plan_needs_no_file(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(place.script.parent)
+    assert "worker-0" in place.preview("--flavor", "v100x8").written
+
+
+def test_a_file_that_is_not_there_is_refused(place: Place) -> None:
+    with pytest.raises(InvalidJobError, match=r"nowhere\.py"):
+        place.preview(str(place.path / "nowhere.py"), "--flavor", "v100x8")
+
+
+def test_an_interpreter_is_found_as_a_shell_would(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = tmp_path / "bin" / "python9"
+    python.parent.mkdir()
+    python.symlink_to(sys.executable)
+    monkeypatch.setenv("PATH", str(python.parent))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    for text in ("python9", "bin/python9", "./bin/python9", "~/bin/python9", str(python)):
+        assert commands.interpreter(text) == str(python)
+
+
+def test_an_interpreter_that_is_none_is_refused() -> None:
+    with pytest.raises(InvalidJobError, match="python: `python9` is no program"):
+        commands.interpreter("python9")
+
+
+def test_the_list_of_no_runs_says_how_to_start_one(place: Place) -> None:
+    heard = place.command("list")
+    assert heard.written == ""
+    assert "no runs yet" in heard.said[0]
+    assert json.loads(place.command("list", "--json").written) == []
+
+
+def test_the_list_is_a_table_newest_first_that_cuts_nothing(place: Place) -> None:
+    first = place.run()[0].run
+    second = place.run("--name", "a-name-that-goes-on-and-on-up-to-the-end")[0].run
+    head, *rows = place.command("list").written.splitlines()
+    assert head.split() == ["RUN", "PHASE", "STARTED", "TOOK", "WHAT", "CODE"]
+    assert [row.split()[0] for row in rows] == [second.id, first.id]
+    assert all(str(place.script) in row and row == row.rstrip() for row in rows)
+
+
+def test_the_list_as_json_is_the_runs(place: Place) -> None:
+    run = place.run()[0].run
+    (listed,) = json.loads(place.command("list", "--json").written)
+    assert listed["id"] == run.id
+    assert listed["phase"] == "succeeded"
+
+
+def test_show_tells_a_runs_tasks_and_how_they_ended(place: Place) -> None:
+    run = place.run("--nodes", "2")[0].run
+    text = place.command("show", run.id).written
+    assert f"✓ {run.id} succeeded" in text
+    for task in run.tasks:
+        assert f"{task.name} " in text
+        assert task.log in text
+    assert text.count(" finished ") == 4
+
+
+def test_show_as_json_is_one_run(place: Place) -> None:
+    run = place.run()[0].run
+    shown = json.loads(place.command("show", "--json").written)
+    assert shown["id"] == run.id
+    assert shown["tasks"][0]["name"] == "worker-0"
+
+
+def test_show_of_a_failure_tells_its_cause(place: Place) -> None:
+    place.script.write_text("raise ValueError('shapes')\n")
+    place.run()
+    text = place.command("show").written
+    assert "worker-0 exited with code 1" in text
+    assert "ValueError: shapes" in text
+
+
+def test_logs_are_those_of_all_tasks_or_of_one(place: Place) -> None:
+    place.run("--nodes", "2", "--", "hi")
+    lines = place.command("logs").written.splitlines()
+    assert len(lines) == 4
+    assert any(line.startswith("ps-0     │ ps-0 ") for line in lines)
+    assert place.command("logs", "--task", "ps-1").written.startswith("ps-1 ")
+
+
+def test_logs_that_are_followed_end_with_how_the_run_ended(place: Place) -> None:
+    place.run("--detach", "--", "wait")
+    (place.script.parent / "go").touch()
+    heard = place.command("logs", "last", "--follow")
+    assert "worker-0 │ worker-0 wait" in heard.written
+    assert heard.said[-1].startswith("✓ ")
+
+
+def test_stop_asks_and_returns_and_a_run_that_is_over_is_only_told(place: Place) -> None:
+    place.run("--detach", "--", "wait")
+    heard = place.command("stop")
+    assert heard.said[0].startswith("stopping ")
+    assert place.wait(lambda run: run.over).phase == "stopped"
+    assert place.command("stop").said[0].startswith("■ ")
+
+
+def test_rm_removes_the_run_and_not_the_code(place: Place) -> None:
+    run = place.run()[0].run
+    place.command("rm", run.id)
+    assert not Path(run.directory).exists()
+    assert place.script.exists()
+    with pytest.raises(NotFoundError):
+        place.command("show", run.id)
+
+
+def test_flavors_are_listed_with_what_they_have(place: Place) -> None:
+    rows = [row.split() for row in place.command("flavors").written.splitlines()]
+    assert ["v100x8", "8", "V100", "72", "512", "GB"] in rows
