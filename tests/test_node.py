@@ -127,7 +127,7 @@ def test_a_thousand_nodes_have_a_thousand_loopback_addresses():
     devices=st.integers(0, 40),
     asked=st.tuples(st.integers(8, 40), st.integers(1000, 10**5), st.integers(0, 8)),
 )
-def test_nodes_never_exceed_machine_or_flavor(nodes, workers, cores, memory, devices, asked):
+def test_nodes_never_exceed_machine_or_flavor(*, nodes, workers, cores, memory, devices, asked):
     flavor = Flavor("mine", "V100" if asked[2] else None, asked[2], asked[0], asked[1])
     wanted = job(nodes=nodes, workers=workers, flavor=Flavor(**{**vars(flavor), "cpus": 64}))
     wanted = wanted.model_copy(update={"flavor": flavor})

@@ -12,6 +12,7 @@ from tfjob_magic.core.job import Job
 from tfjob_magic.core.network import Mode, Network
 from tfjob_magic.core.node import Nic, Node
 from tfjob_magic.core.shares import Role, Seat, Share, split
+from tfjob_magic.core.variables import cluster as describe
 from tfjob_magic.core.variables import variables
 from tfjob_magic.errors import UnavailableError
 
@@ -122,9 +123,10 @@ def plan(
     if len(seats) > 1:
         for seat, port in zip(seats, ports[: len(seats)], strict=True):
             addresses[seat] = f"{nodes[seat.node].address}:{port}"
-    cluster: dict[Role, tuple[str, ...]] = {}
+    by_role: dict[Role, list[str]] = {}
     for seat, address in addresses.items():
-        cluster[seat.role] = (*cluster.get(seat.role, ()), address)
+        by_role.setdefault(seat.role, []).append(address)
+    cluster = describe(by_role)
     asked = _by_seat(seats, [asked_of_node] * job.nodes)
     granted = _by_seat(seats, [node.capacity for node in nodes])
     tasks = []
@@ -140,7 +142,7 @@ def plan(
             job_dir=job.job_dir,
             log_dir=log_dir,
         )
-        given = _cluster_arguments(flags, env) if cluster else ()
+        given = _cluster_arguments(flags, env) if by_role else ()
         tasks.append(
             Task(
                 role=seat.role,
@@ -165,7 +167,7 @@ def plan(
             for index, node in enumerate(nodes)
         ),
         tasks=tuple(tasks),
-        notes=(*_notes(job, nodes, network, lacking), *(flags.notes if cluster else ())),
+        notes=(*_notes(job, nodes, network, lacking), *(flags.notes if by_role else ())),
     )
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from tfjob_magic.core.plan import Task
     from tfjob_magic.core.shares import Role, Share
 
@@ -37,11 +39,43 @@ _PROXIES = ("http_proxy", "https_proxy", "all_proxy", "grpc_proxy")
 _INLINE_PLOTS = ("module://matplotlib_inline", "module://ipykernel")
 
 
+@dataclass(frozen=True)
+class Cluster:
+    """What all tasks of a run are told alike: the host lists, and `TF_CONFIG`'s cluster as JSON.
+
+    For a run of a single task `config` is None, and there are no host lists (contract N1). A role
+    without tasks has no host list either: an empty one would be read as a host.
+    """
+
+    lists: Mapping[str, str]
+    config: str | None
+
+
+def cluster(addresses: Mapping[Role, Sequence[str]]) -> Cluster:
+    """Describe the cluster of `addresses`, `host:port` by role; none for a run of a single task.
+
+    An evaluator is a task, but no part of TensorFlow's cluster.
+    """
+    if not addresses:
+        return Cluster({"VC_WORKER_NUM": "1"}, None)
+    lists = {}
+    listed: tuple[Role, ...] = ("ps", "worker")
+    for role in listed:
+        here = addresses.get(role, ())
+        lists[f"VC_{role.upper()}_NUM"] = str(len(here))
+        if here:
+            lists[f"TF_{role.upper()}_HOSTS"] = ",".join(here)
+            lists[f"VC_{role.upper()}_HOSTS"] = ",".join(_host(address) for address in here)
+    order: tuple[Role, ...] = ("chief", "ps", "worker")
+    config = {role: list(addresses[role]) for role in order if addresses.get(role)}
+    return Cluster(lists, json.dumps(config))
+
+
 def variables(
     role: Role,
     index: int,
     granted: Share,
-    cluster: Mapping[Role, tuple[str, ...]],
+    cluster: Cluster,
     *,
     run_id: str,
     nodes: int,
@@ -49,25 +83,11 @@ def variables(
     job_dir: str,
     log_dir: str,
 ) -> dict[str, str]:
-    """Make a task's variables: the contract's and the launcher's.
-
-    `cluster` maps each role to its addresses, `host:port`; it is empty for a run of a single task,
-    which has no host lists and no `TF_CONFIG` (contract N1). A role without tasks has no host list
-    either: an empty one would be read as a host. `address` is the node's.
-    """
-    env = {"VC_TASK_INDEX": str(index), "MA_TASK_NAME": role}
-    listed: tuple[Role, ...] = ("ps", "worker")
-    for listed_role in listed:
-        addresses = cluster.get(listed_role, ())
-        if addresses:
-            env[f"TF_{listed_role.upper()}_HOSTS"] = ",".join(addresses)
-            env[f"VC_{listed_role.upper()}_HOSTS"] = ",".join(_host(at) for at in addresses)
-        if cluster:
-            env[f"VC_{listed_role.upper()}_NUM"] = str(len(addresses))
-    if not cluster:
-        env["VC_WORKER_NUM"] = "1"
-    else:
-        env["TF_CONFIG"] = _tf_config(role, index, cluster)
+    """Make a task's variables: the contract's and the launcher's. `address` is the node's."""
+    env = {"VC_TASK_INDEX": str(index), "MA_TASK_NAME": role, **cluster.lists}
+    if cluster.config is not None:
+        task = json.dumps({"type": role, "index": index})
+        env["TF_CONFIG"] = f'{{"cluster": {cluster.config}, "task": {task}}}'
     env |= {
         "MA_NUM_HOSTS": str(nodes),
         "MA_NUM_GPUS": str(granted.accelerators),
@@ -112,17 +132,6 @@ def environment(base: Mapping[str, str], task: Task, own: Mapping[str, str]) -> 
     if any(env.get(name) or env.get(name.upper()) for name in _PROXIES):
         env |= _exempt(env, _hosts(task))
     return env
-
-
-def _tf_config(role: Role, index: int, cluster: Mapping[Role, tuple[str, ...]]) -> str:
-    """`TF_CONFIG` as TensorFlow reads it: an evaluator is a task, but no part of the cluster."""
-    order: tuple[Role, ...] = ("chief", "ps", "worker")
-    return json.dumps(
-        {
-            "cluster": {name: list(cluster[name]) for name in order if cluster.get(name)},
-            "task": {"type": role, "index": index},
-        }
-    )
 
 
 def _host(address: str) -> str:
