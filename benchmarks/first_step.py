@@ -46,7 +46,8 @@ def free_hosts(count: int) -> list[str]:
 def ours() -> list[str]:
     """Give the command of this project."""
     tfjob = Path(sys.executable).with_name("tfjob")
-    return [str(tfjob), "run", str(SCRIPT), "--nodes", "2", "--flavor", "v100x8"]
+    options = ["--nodes", "2", "--flavor", "v100x8", "--python", sys.executable]
+    return [str(tfjob), "run", str(SCRIPT), *options]
 
 
 def by_hand() -> list[str]:

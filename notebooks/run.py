@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
-from jupyter_client.manager import start_new_kernel
+from jupyter_client import KernelManager
 
 
 def show(message: dict[str, Any]) -> None:
@@ -35,8 +35,12 @@ def show_source(cell: nbformat.NotebookNode) -> None:
 def run(path: Path) -> bool:
     """Run every cell in the notebook's own folder; whether all went as they should."""
     notebook = nbformat.read(path, as_version=4)
-    manager, client = start_new_kernel(kernel_name="python3", cwd=str(path.parent))
+    manager = KernelManager(kernel_name="python3", transport="ipc")  # sockets of this user alone
+    manager.start_kernel(cwd=str(path.parent))
+    client = manager.blocking_client()
+    client.start_channels()
     try:
+        client.wait_for_ready()
         for cell in notebook.cells:
             show_source(cell)
             if cell.cell_type != "code":
@@ -53,6 +57,7 @@ def run(path: Path) -> bool:
     finally:
         client.stop_channels()
         manager.shutdown_kernel()
+        manager.cleanup_resources()
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import os
 import re
+import runpy
 import shlex
 import subprocess
 import sys
@@ -99,3 +100,9 @@ def test_a_command_marked_to_be_run_prints_what_the_page_shows(page, block, tmp_
         assert done.returncode == 0, done.stderr
         wanted = r"[\s\S]*".join(map(re.escape, shown.strip().split("…")))
         assert re.fullmatch(wanted, done.stdout.strip()), done.stdout
+
+
+def test_the_picture_is_what_the_package_draws_now():
+    drawn = runpy.run_path(str(ROOT / "docs" / "images" / "make.py"))
+    shown = (ROOT / "docs" / "images" / "plan.svg").read_text(encoding="utf-8")
+    assert shown == drawn["svg"](drawn["COMMAND"], drawn["drawn"]()), "run docs/images/make.py"
