@@ -73,10 +73,20 @@ def test_r7_a_cpu_flavor_is_read_in_both_ways():
 def test_r7_kind_x_n_is_n_eighths_of_the_node():
     for node in NODES:
         for count in range(1, 9):
-            flavor = TABLE[f"{node.kind.lower()}x{count}"]
+            flavor = parse(f"{node.kind.lower()}x{count}", {})
             assert flavor.accelerators == count
             assert flavor.cpus * 8 == node.cpus * count
             assert flavor.memory_mib * 8 == node.memory_mib * count
+
+
+def test_the_table_lists_what_the_console_offers():
+    assert [name for name in TABLE if name.startswith("v100")] == [
+        "v100x1",
+        "v100x2",
+        "v100x4",
+        "v100x8",
+    ]
+    assert all(parse(name, {}) == flavor for name, flavor in TABLE.items())
 
 
 def test_every_row_of_the_table_names_its_source():

@@ -15,6 +15,7 @@ from tfjob_magic.machine import look
 def many_cores(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {7, 3, 1, 5, 9, 11}, raising=False)
     monkeypatch.setitem(sys.modules, "pynvml", None)  # as if it were not installed
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
 
 def tree(root, files):
@@ -200,6 +201,28 @@ def test_without_driver_or_permission_there_are_no_devices(tmp_path, monkeypatch
     monkeypatch.setitem(sys.modules, "pynvml", nvml)
     assert look(tmp_path).devices == ()
     assert nvml.open == 0
+
+
+@pytest.mark.parametrize(
+    ("listed", "seen"),
+    [
+        ("0", [0]),
+        ("2,0", [2, 0]),
+        ("uuid-of-card-1-slice-2", [2]),
+        ("uuid-of-card-0,1", [0, 1]),
+        ("", []),
+        ("-1", []),
+        ("0,-1,1", [0]),
+        ("7", []),
+    ],
+)
+def test_devices_that_are_hidden_from_this_process_are_not_ours(
+    tmp_path, monkeypatch, listed, seen
+):
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml())
+    everything = look(tmp_path).devices
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", listed)
+    assert look(tmp_path).devices == tuple(everything[place] for place in seen)
 
 
 def test_memory_that_a_device_does_not_tell_is_unknown_not_0(tmp_path, monkeypatch):

@@ -182,6 +182,12 @@ def test_the_runs_hosts_are_exempt_from_any_proxy(proxy):
     ]
 
 
+def test_an_exemption_of_everything_stays_alone():
+    env = environment({"http_proxy": "x", "no_proxy": "*"}, tasks(nodes=2)["ps-0"], {})
+    assert (env["no_proxy"], env["NO_PROXY"]) == ("*", "*")
+    assert "127.0.0.3" in env["no_grpc_proxy"].split(",")
+
+
 def test_a_proxy_among_the_users_own_variables_counts_too():
     env = environment({}, tasks(nodes=2)["ps-0"], {"http_proxy": "http://proxy:3128"})
     assert "127.0.0.3" in env["no_grpc_proxy"]

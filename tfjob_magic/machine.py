@@ -128,7 +128,8 @@ def _gbps(port: Path) -> int | None:
 def devices() -> tuple[Device, ...]:
     """The NVIDIA accelerators of this machine, in the driver's order; MIG slices one by one.
 
-    Without the library, the driver or the permission there are none.
+    Without the library, the driver or the permission there are none. A CUDA_VISIBLE_DEVICES of
+    this process limits them: whoever set it (a batch system, say) gave the others to somebody else.
     """
     try:
         import pynvml  # noqa: PLC0415 - slow, and of no use on most machines
@@ -139,11 +140,28 @@ def devices() -> tuple[Device, ...]:
     except pynvml.NVMLError:
         return ()
     try:
-        return tuple(_each_device(pynvml))
+        found = tuple(_each_device(pynvml))
     except pynvml.NVMLError:
         return ()
     finally:
         pynvml.nvmlShutdown()
+    return _visible(found, os.environ.get("CUDA_VISIBLE_DEVICES"))
+
+
+def _visible(found: tuple[Device, ...], listed: str | None) -> tuple[Device, ...]:
+    """The devices that CUDA would see: by position or by an id's beginning, up to a wrong entry."""
+    if listed is None:
+        return found
+    seen: list[Device] = []
+    for entry in (part.strip() for part in listed.split(",")):
+        if entry.isdecimal():
+            match = found[int(entry) : int(entry) + 1]
+        else:
+            match = tuple(device for device in found if entry and device.id.startswith(entry))[:1]
+        if not match:
+            break
+        seen += match
+    return tuple(seen)
 
 
 def _each_device(nvml: ModuleType) -> Iterator[Device]:

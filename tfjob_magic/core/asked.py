@@ -14,12 +14,14 @@ from tfjob_magic.core import flavor, shares
 from tfjob_magic.core.flavor import Flavor
 from tfjob_magic.errors import InvalidJobError, Problem
 
+NAME_LENGTH = 40  # leaves room in a 63-character DNS label for a run's mark, a role and an index
 MOST_NODES = 1000
 MOST_TASKS = 5000  # each has a port of its own from 5000 to 10000
 MOST_VARIABLES = 100
+LONGEST_SHOWN = 60  # characters of a wrong value
 LONGEST = 1e9  # seconds: three decades, and no clock overflows
 
-_NAME = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,38}[a-z0-9])?")
+_NAME = re.compile(rf"[a-z0-9](?:[-a-z0-9]{{0,{NAME_LENGTH - 2}}}[a-z0-9])?")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _OURS = ("MA_", "VC_")
 _SET_BY_US = ("TF_CONFIG", "TF_PS_HOSTS", "TF_WORKER_HOSTS", "TFJOB_RUN")
@@ -41,7 +43,7 @@ def check(
             near = difflib.get_close_matches(field, [*_RULES, "flavor"], n=1)
             problems.append(
                 Problem(
-                    field, "is no option" + (f"; did you mean {option(near[0])}?" if near else "")
+                    field, "is no option" + (f"; did you mean {_option(near[0])}?" if near else "")
                 )
             )
         elif value is None:
@@ -72,9 +74,18 @@ def check(
     return values, problems
 
 
-def option(field: str) -> str:
+def _option(field: str) -> str:
     """Spell a field as the option that sets it."""
     return "--" + field.replace("_", "-")
+
+
+def _shown(value: object) -> str:
+    """A value as it may stand in a sentence."""
+    try:
+        text = repr(value)
+    except ValueError:  # Python writes no number of more than 4300 digits
+        return "a number that long"
+    return text if len(text) <= LONGEST_SHOWN else text[: LONGEST_SHOWN - 1] + "…"
 
 
 def _together(values: Mapping[str, object]) -> list[Problem]:
@@ -139,13 +150,15 @@ def _flavor(value: object, own: Mapping[str, Flavor]) -> Flavor:
 
 def _text(field: str, value: object) -> str:
     if not isinstance(value, str):
-        raise _WrongError(f"{value!r} is not text; {option(field)} takes a text")
+        raise _WrongError(f"{_shown(value)} is not text; {_option(field)} takes a text")
     if "\0" in value:
         raise _WrongError(
-            f"a NUL character cannot be passed to a program; take it out of {option(field)}"
+            f"a NUL character cannot be passed to a program; take it out of {_option(field)}"
         )
     if _SURROGATE.search(value):
-        raise _WrongError(f"{value!r} is not valid Unicode; {option(field)} takes valid text")
+        raise _WrongError(
+            f"{_shown(value)} is not valid Unicode; {_option(field)} takes valid text"
+        )
     return value
 
 
@@ -153,8 +166,8 @@ def _name(field: str, value: object) -> str:
     text = _text(field, value)
     if not _NAME.fullmatch(text):
         raise _WrongError(
-            f"{text!r} cannot be part of a host's name; --name takes up to 40 of a-z, 0-9 and -, "
-            "beginning and ending with a letter or digit"
+            f"{_shown(text)} cannot be part of a host's name; --name takes up to {NAME_LENGTH} of "
+            "a-z, 0-9 and -, beginning and ending with a letter or digit"
         )
     return text
 
@@ -163,7 +176,7 @@ def _absolute(field: str, value: object) -> str:
     text = _text(field, value)
     if not text.startswith("/"):
         raise _WrongError(
-            f"{text!r} is not absolute; {option(field)} takes a path that begins with /"
+            f"{_shown(text)} is not absolute; {_option(field)} takes a path that begins with /"
         )
     return text
 
@@ -172,10 +185,10 @@ def _component(field: str, value: object) -> str:
     text = _text(field, value)
     if not text or text in {".", ".."} or "/" in text:
         raise _WrongError(
-            f"{text!r} is not one folder's name; {option(field)} takes a name without /"
+            f"{_shown(text)} is not one folder's name; {_option(field)} takes a name without /"
         )
     if len(text.encode()) > 255:  # noqa: PLR2004 - what file systems hold
-        raise _WrongError(f"the name is longer than 255 bytes; give a shorter {option(field)}")
+        raise _WrongError(f"the name is longer than 255 bytes; give a shorter {_option(field)}")
     return text
 
 
@@ -183,7 +196,7 @@ def _boot_file(field: str, value: object) -> str:
     text = _text(field, value)
     if "/" in text or not text.endswith(".py") or text == ".py" or text.startswith("-"):
         raise _WrongError(
-            f"{text!r} is not the name of a Python file; "
+            f"{_shown(text)} is not the name of a Python file; "
             "--boot-file takes a file's name inside the code dir that ends in .py"
         )
     return _component(field, text)
@@ -191,14 +204,19 @@ def _boot_file(field: str, value: object) -> str:
 
 def _parameters(field: str, value: object) -> tuple[str, ...]:
     if isinstance(value, str) or not isinstance(value, Sequence):
-        raise _WrongError(f"{value!r} is not a list; give the job parameters as a list of texts")
+        raise _WrongError(
+            f"{_shown(value)} is not a list; give the job parameters as a list of texts"
+        )
     return tuple(_scalar(field, item) for item in value)
 
 
 def _scalar(field: str, value: object) -> str:
     """A text, or a number as JSON has it."""
     if isinstance(value, int | float) and not isinstance(value, bool):
-        return str(value)
+        try:
+            return str(value)
+        except ValueError:
+            raise _WrongError(f"{_shown(value)} cannot be passed; give it as text") from None
     return _text(field, value)
 
 
@@ -210,17 +228,22 @@ def _env(field: str, value: object) -> dict[str, str]:
         for item in value:
             name, equals, text = _text(field, item).partition("=")
             if not equals:
-                raise _WrongError(f"{item!r} has no value; --env takes NAME=value")
+                raise _WrongError(f"{_shown(item)} has no value; --env takes NAME=value")
             pairs.append((name, text))
     else:
         raise _WrongError("give the variables as NAME=value, one --env for each")
     for name, _ in pairs:
         if not _VARIABLE.fullmatch(name):
             raise _WrongError(
-                f"{name!r} is no variable's name; --env takes letters, digits and _, "
+                f"{_shown(name)} is no variable's name; --env takes letters, digits and _, "
                 "beginning with no digit"
             )
-        if name.startswith(_OURS) or name in _SET_BY_US:
+        if name.startswith(_OURS):
+            raise _WrongError(
+                f"{name} begins with {name[:3]}, which belongs to the service; "
+                "give --env another name"
+            )
+        if name in _SET_BY_US:
             raise _WrongError(
                 f"{name} is set by the service for every task; give --env another name"
             )
@@ -245,14 +268,18 @@ def _whole(value: object) -> int | None:
 def _nodes(field: str, value: object) -> int:
     number = _whole(value)
     if number is None or not 1 <= number <= MOST_NODES:
-        raise _WrongError(f"{value!r} is not possible; {option(field)} takes 1 to {MOST_NODES}")
+        raise _WrongError(
+            f"{_shown(value)} is not possible; {_option(field)} takes 1 to {MOST_NODES}"
+        )
     return number
 
 
 def _tasks(field: str, value: object) -> int:
     number = _whole(value)
     if number is None or not 0 <= number <= MOST_TASKS:
-        raise _WrongError(f"{value!r} is not possible; {option(field)} takes 0 to {MOST_TASKS}")
+        raise _WrongError(
+            f"{_shown(value)} is not possible; {_option(field)} takes 0 to {MOST_TASKS}"
+        )
     return number
 
 
@@ -261,7 +288,9 @@ def _flag(field: str, value: object) -> bool:
         return value
     if isinstance(value, str) and value.lower() in {"true", "false"}:
         return value.lower() == "true"
-    raise _WrongError(f"{value!r} is neither true nor false; {option(field)} is given or left out")
+    raise _WrongError(
+        f"{_shown(value)} is neither true nor false; {_option(field)} is given or left out"
+    )
 
 
 def _seconds(field: str, value: object) -> float:
@@ -272,7 +301,9 @@ def _seconds(field: str, value: object) -> float:
     least = 0 if field == "grace" else math.ulp(0.0)
     if not least <= seconds <= LONGEST:
         wanted = "0 or more" if field == "grace" else "more than 0"
-        raise _WrongError(f"{value!r} is not possible; {option(field)} takes seconds, {wanted}")
+        raise _WrongError(
+            f"{_shown(value)} is not possible; {_option(field)} takes seconds, {wanted}"
+        )
     return seconds
 
 
@@ -283,7 +314,8 @@ def _one_of(*choices: str) -> Callable[[str, object], str]:
         near = difflib.get_close_matches(str(value), choices, n=1)
         hint = f" (did you mean {near[0]}?)" if near else ""
         raise _WrongError(
-            f"{value!r} is not one of its choices; {option(field)} takes {', '.join(choices)}{hint}"
+            f"{_shown(value)} is not one of its choices; "
+            f"{_option(field)} takes {', '.join(choices)}{hint}"
         )
 
     return rule

@@ -12,6 +12,7 @@ from fractions import Fraction
 from tfjob_magic.errors import InvalidJobError, Problem
 
 GIB = 1024  # MiB
+LONGEST_SHOWN = 60  # characters of a wrong text
 
 
 @dataclass(frozen=True)
@@ -67,19 +68,23 @@ NODES = (
     ),
 )
 
-TABLE: dict[str, Flavor] = {
-    f"{node.kind.lower()}x{count}": Flavor(
+
+def eighths(node: EightCards, count: int) -> Flavor:
+    """Make the flavor that is `count` eighths of a node: `v100x2`."""
+    return Flavor(
         name=f"{node.kind.lower()}x{count}",
         accelerator=node.kind,
         accelerators=count,
         cpus=node.cpus * count // 8,
         memory_mib=node.memory_mib * count // 8,
     )
-    for node in NODES
-    for count in range(1, 9)
+
+
+TABLE: dict[str, Flavor] = {
+    flavor.name: flavor for node in NODES for flavor in (eighths(node, n) for n in (1, 2, 4, 8))
 }
 
-_KINDS = {node.kind.lower() for node in NODES}
+_KINDS = {node.kind.lower(): node for node in NODES}
 _KIND_AND_COUNT = re.compile(r"([a-z0-9]+?)x(\d{1,9})")
 _CPU_ONLY = re.compile(r"cpu-(\d{1,7})c(\d{1,7})g")
 _AMOUNT = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)\s*([MGT])(?:i?B?)", re.IGNORECASE)
@@ -117,8 +122,10 @@ def parse(text: str, own: Mapping[str, Flavor]) -> Flavor:
     if match := _CPU_ONLY.fullmatch(name):
         return make(None, 0, int(match[1]), int(match[2]) * GIB)
     if (match := _KIND_AND_COUNT.fullmatch(name)) and match[1] in _KINDS:
+        if 1 <= int(match[2]) <= 8:  # noqa: PLR2004 - a node's cards
+            return eighths(_KINDS[match[1]], int(match[2]))
         raise _wrong(
-            f"{text!r} is no part of a node: a node has 8 of these accelerators; "
+            f"{_shown(text)} is no part of a node: a node has 8 of these accelerators; "
             f"--flavor takes {match[1]}x1 to {match[1]}x8, and --nodes the number of nodes"
         )
     near = difflib.get_close_matches(name, [*own, *TABLE], n=3, cutoff=0.5)
@@ -126,11 +133,11 @@ def parse(text: str, own: Mapping[str, Flavor]) -> Flavor:
         f"did you mean {', '.join(near)}?"
         if near
         else "the known ones begin with "
-        + ", ".join([*own, *sorted({f"{kind}x" for kind in _KINDS})])
+        + ", ".join([*own, *sorted(f"{kind}x" for kind in _KINDS)])
     )
     raise _wrong(
-        f"there is no flavor {text!r}; {remedy} (--flavor also takes cpu-8c32g, and the console's "
-        "GPU: 8*NVIDIA-V100 | CPU: 72 cores | Memory: 512 GB)"
+        f"there is no flavor {_shown(text)}; {remedy} (--flavor also takes cpu-8c32g, and the "
+        "console's GPU: 8*NVIDIA-V100 | CPU: 72 cores | Memory: 512 GB)"
     )
 
 
@@ -140,12 +147,9 @@ def make(accelerator: str | None, accelerators: int, cpus: int, memory_mib: int)
         raise _wrong("a node needs at least one core and some memory: --flavor cpu-1c1g or more")
     if not accelerators:
         accelerator = None
-    for known in TABLE.values():
-        if accelerator == known.accelerator and (accelerators, cpus, memory_mib) == (
-            known.accelerators,
-            known.cpus,
-            known.memory_mib,
-        ):
+    if accelerator and accelerator.lower() in _KINDS and accelerators <= 8:  # noqa: PLR2004
+        known = eighths(_KINDS[accelerator.lower()], accelerators)
+        if (cpus, memory_mib) == (known.cpus, known.memory_mib):
             return known
     if accelerator is None and memory_mib % GIB == 0:
         name = f"cpu-{cpus}c{memory_mib // GIB}g"
@@ -166,27 +170,29 @@ def _console(text: str) -> Flavor:
         key, colon, value = part.partition(":")
         key, value = key.strip().lower(), value.strip()
         if not colon or not value:
-            raise _wrong(f"cannot read {part.strip()!r} of {text!r}; {_EXAMPLE}")
+            raise _wrong(f"cannot read {_shown(part.strip())} of {_shown(text)}; {_EXAMPLE}")
         if key in _MEMORY_KEYS:
             memory = mib(value)
             if memory is None:
-                raise _wrong(f"cannot read the memory {value!r}; --flavor takes it as 512 GB")
+                raise _wrong(f"cannot read the memory {_shown(value)}; --flavor takes it as 512 GB")
         elif key in _CPU_KEYS:
             match = _CORES.fullmatch(value)
             if match is None:
-                raise _wrong(f"cannot read the cores {value!r}; --flavor takes them as 72 cores")
+                raise _wrong(
+                    f"cannot read the cores {_shown(value)}; --flavor takes them as 72 cores"
+                )
             cpus = int(match[1])
             if match["memory"] is not None:  # as some lists print it: CPU: 192vCPUs 768GB
                 memory = mib(match["memory"])
         else:
             match = _DEVICES.fullmatch(value)
             if match is None:
-                raise _wrong(f"cannot read the accelerators {value!r}; {_EXAMPLE}")
+                raise _wrong(f"cannot read the accelerators {_shown(value)}; {_EXAMPLE}")
             accelerators = int(match[1])
             accelerator = _known_spelling(_VENDOR.sub("", match[2].strip()))
     if cpus is None or memory is None:
         missing = "CPU" if cpus is None else "memory"
-        raise _wrong(f"{text!r} does not say its {missing}; {_EXAMPLE}")
+        raise _wrong(f"{_shown(text)} does not say its {missing}; {_EXAMPLE}")
     return make(accelerator, accelerators, cpus, memory)
 
 
@@ -194,7 +200,11 @@ _EXAMPLE = "--flavor takes it as GPU: 8*NVIDIA-V100 | CPU: 72 cores | Memory: 51
 
 
 def _known_spelling(kind: str) -> str:
-    return next((node.kind for node in NODES if node.kind.lower() == kind.lower()), kind)
+    return _KINDS[kind.lower()].kind if kind.lower() in _KINDS else kind
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= LONGEST_SHOWN else text[: LONGEST_SHOWN - 1] + "…")
 
 
 def _wrong(message: str) -> InvalidJobError:

@@ -10,7 +10,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 from tfjob_magic.core import shares
-from tfjob_magic.core.asked import check
+from tfjob_magic.core.asked import NAME_LENGTH, check
 from tfjob_magic.core.flavor import Flavor  # noqa: TC001 - pydantic reads it
 from tfjob_magic.errors import InvalidJobError
 
@@ -18,8 +18,6 @@ PoolName = Literal["shared", "dedicated"]
 NicName = Literal["auto", "none", "roce", "infiniband"]
 NetworkName = Literal["auto", "container", "host"]
 ClusterFlags = Literal["auto", "all", "none"]
-
-NAME_LENGTH = 40  # leaves room in a 63-character DNS label for a run's mark, a role and an index
 
 
 class Job(BaseModel):

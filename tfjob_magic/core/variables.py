@@ -148,8 +148,11 @@ def _exempt(env: Mapping[str, str], hosts: list[str]) -> dict[str, str]:
     """`no_proxy` and its kin, extended by `hosts`.
 
     Programs read one of the three and not the others, so that each holds what all of them held.
+    A lone `*` exempts everything, and means nothing in a list: it stays alone where it is known,
+    which is not in gRPC.
     """
     names = ("no_proxy", "NO_PROXY", "no_grpc_proxy")
     held = [entry.strip() for name in names for entry in env.get(name, "").split(",")]
-    entries = dict.fromkeys([*filter(None, held), "localhost", "127.0.0.1", *hosts])
-    return dict.fromkeys(names, ",".join(entries))
+    entries = ",".join(dict.fromkeys([*filter(None, held), "localhost", "127.0.0.1", *hosts]))
+    exempt = "*" if "*" in held else entries
+    return {"no_proxy": exempt, "NO_PROXY": exempt, "no_grpc_proxy": entries}
