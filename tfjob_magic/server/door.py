@@ -79,7 +79,10 @@ def _remove_stale(directory: Path) -> None:
     """Remove the sockets of servers that died."""
     for path in directory.glob("*.sock"):
         with socket.socket(socket.AF_UNIX) as probe:
+            probe.setblocking(False)
             try:
                 probe.connect(str(path))
-            except (ConnectionRefusedError, FileNotFoundError):
+            except ConnectionRefusedError:
                 path.unlink(missing_ok=True)
+            except OSError:  # busy, or gone by itself
+                continue

@@ -109,7 +109,7 @@ def log(service: Service, call: Call) -> LogFile:
     raise NotFoundError(f"task: the run {found.id} has no '{call.task}'; it has {names}")
 
 
-_RUN = r"runs/(?P<run>[^/]+)"
+_RUN = r"runs/(?P<run>[^/]*)"
 
 OPERATIONS: Mapping[str, Mapping[str, Operation]] = {
     "hello": {"GET": hello},

@@ -15,7 +15,7 @@ from tfjob_magic.core import cell, flags, flavor, variables
 from tfjob_magic.core import job as jobs
 from tfjob_magic.core import plan as plans
 from tfjob_magic.engines.local import LocalEngine
-from tfjob_magic.errors import ConflictError, InvalidJobError, Problem
+from tfjob_magic.errors import ConflictError, InvalidJobError, Problem, UnavailableError
 from tfjob_magic.service.model import Batch, Chunk, Run, Submission
 from tfjob_magic.service.records import Record, Records
 from tfjob_magic.store import codedir, rundir, sources
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 LONGEST_WAIT = 10.0  # seconds
 MOST_BYTES = 2**20  # of all logs together, in one batch
 _PAUSE = 0.03  # seconds between two looks
+_LAST_BREATH = 5.0  # seconds for a supervisor to be gone after it wrote its last event
 _BASE32 = "abcdefghijklmnopqrstuvwxyz234567"
 _MARK_LENGTH = 5
 
@@ -72,6 +73,7 @@ class Service:
             _check_cell(submission.source)
         environment = submission.environment or os.environ
         code_dir = Path(job.cwd)
+        self._make_home()
         with codedir.hold(code_dir, self.home / ".code-dirs") as place:
             self._free(code_dir, replace=submission.replace)
             if submission.source is None:
@@ -122,6 +124,9 @@ class Service:
         run = record.read()
         if not run.over:
             raise ConflictError(f"run: {run.id} is {run.phase}; stop it before you remove it")
+        deadline = time.monotonic() + _LAST_BREATH
+        while record.directory.is_held() and time.monotonic() < deadline:
+            time.sleep(_PAUSE)
         record.directory.remove()
 
     def poll(self, name: str, cursors: Mapping[str, int], wait: float = 0.0) -> Batch:
@@ -147,6 +152,15 @@ class Service:
         if not run.over:
             self._engine.stop(record.directory, by, grace)
         return record.explain()
+
+    def _make_home(self) -> None:
+        try:
+            self.home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise UnavailableError(
+                f"TFJOB_HOME: {str(self.home)!r}, where runs are kept, cannot be made"
+                f" ({error.strerror}); set it to a directory that can be written"
+            ) from error
 
     def _free(self, code_dir: Path, *, replace: bool) -> None:
         """Make sure that no live run uses the code dir; `replace` stops one that does."""

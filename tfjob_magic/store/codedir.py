@@ -31,11 +31,11 @@ _PAUSE = 0.02
 def hold(path: Path, directory: Path) -> Iterator[CodeDir]:
     """Keep every other submit of this user out of a code dir, which need not exist yet.
 
-    The lock is a file in `directory`, gone afterwards: code dirs may lie where nothing can be
-    locked or written. What was staged and not committed at the end is taken back.
-    ConflictError where another submit stays in the code dir.
+    The lock is a file in `directory` (whose parent exists) and gone afterwards: code dirs may lie
+    where nothing can be locked or written. What was staged and not committed at the end is taken
+    back. ConflictError where another submit stays in the code dir.
     """
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    directory.mkdir(mode=0o700, exist_ok=True)
     lock = directory / f"{_digest(os.fsencode(os.path.realpath(path)))[:32]}.lock"
     deadline = time.monotonic() + _PATIENCE
     while (descriptor := _lock(lock)) is None:
