@@ -144,9 +144,11 @@ def test_the_users_secrets_are_masked():
 
 
 def test_a_device_that_the_user_chose_shows_for_workers_alone():
-    listed = commands(planned(nodes=2, env={"CUDA_VISIBLE_DEVICES": "3"}))
-    assert listed.count("CUDA_VISIBLE_DEVICES='***'") == 1
-    assert listed.count("CUDA_VISIBLE_DEVICES=-1") == 2  # one for each PS
+    without = Machine(SMALL.cores, SMALL.memory_mib, (), ())
+    for machine in (SMALL, without):
+        listed = commands(planned(machine, nodes=2, env={"CUDA_VISIBLE_DEVICES": "3"}))
+        assert listed.count("CUDA_VISIBLE_DEVICES='***'") == 1
+        assert listed.count("CUDA_VISIBLE_DEVICES=-1") == 2  # one for each PS
 
 
 def test_the_commands_of_very_many_tasks_are_counted():
