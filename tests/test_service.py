@@ -32,7 +32,7 @@ def service(home):
 
 
 def seeded(seed: int) -> random.Random:
-    return random.Random(seed)  # noqa: S311 - nothing secret
+    return random.Random(seed)
 
 
 def open_files() -> int:

@@ -79,7 +79,7 @@ def _remove_stale(directory: Path) -> None:
     """Remove the sockets of servers that died."""
     for path in directory.glob("*.sock"):
         with socket.socket(socket.AF_UNIX) as probe:
-            probe.setblocking(False)
+            probe.settimeout(0)
             try:
                 probe.connect(str(path))
             except ConnectionRefusedError:
