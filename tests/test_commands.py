@@ -3,16 +3,20 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tfjob_magic import commands, grammar
 from tfjob_magic.errors import InvalidJobError, NotFoundError
 from tfjob_magic.follow import Face, Interrupts
-from tfjob_magic.service import Run
 from tfjob_magic.service.inprocess import Service
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tfjob_magic.service import Run
 
 SCRIPT = """\
 import os, pathlib, sys, time

@@ -7,11 +7,11 @@ terminal (SIGHUP) leaves it running.
 
 from __future__ import annotations
 
-import io
 import os
 import shutil
 import signal
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING, TextIO
 
 from tfjob_magic import __version__, grammar
@@ -30,41 +30,77 @@ _SIGNALLED = 128
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code."""
     argv = sys.argv[1:] if argv is None else argv
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a log may hold what a locale cannot print
+    out, err = _Stream(sys.stdout), _Stream(sys.stderr)
     try:
         if list(argv) == ["--version"]:
-            _write(f"tfjob {__version__}\n")
+            out.write(f"tfjob {__version__}\n")
             return 0
         command = grammar.arguments(argv)
         if command.verb == "help":
-            _write(grammar.usage(command.topic))
+            out.write(grammar.usage(command.topic))
             return 0
-        return _perform(command)
+        return _perform(command, out, err)
     except TfjobError as error:
-        _say(f"tfjob: {error}")
+        err.write_while_read(f"tfjob: {error}\n")
         return 1 if isinstance(error, UnavailableError) else _MISTAKE
     except KeyboardInterrupt:
         return _SIGNALLED + signal.SIGINT
     except BrokenPipeError:
-        _discard(sys.stdout)
         return _SIGNALLED + signal.SIGPIPE
 
 
-def _perform(command: Command) -> int:
+class _Stream:
+    """Standard output or error, through a buffer of our own.
+
+    Where PYTHONUNBUFFERED is set, Python's own stream drops what one write(2) does not take.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self.is_terminal = stream.isatty()
+        self._open = True
+        self._stream = open(  # noqa: SIM115 - it lives as long as the process
+            stream.fileno(),
+            "w",
+            encoding=stream.encoding,
+            errors="replace",  # a log may hold what a locale cannot print
+            closefd=False,
+        )
+
+    def write(self, text: str) -> None:
+        """Write at once. Raises BrokenPipeError, every time, where nobody reads any more."""
+        if not self._open:
+            raise BrokenPipeError
+        try:
+            self._stream.write(text)
+            self._stream.flush()
+        except BrokenPipeError:
+            self._open = False
+            nowhere = os.open(os.devnull, os.O_WRONLY)  # for what is still in the buffer
+            os.dup2(nowhere, self._stream.fileno())
+            os.close(nowhere)
+            raise
+
+    def write_while_read(self, text: str) -> None:
+        """Write at once; where nobody reads any more, go on without."""
+        with suppress(BrokenPipeError):
+            self.write(text)
+
+
+def _perform(command: Command, out: _Stream, err: _Stream) -> int:
     # Only now: help and mistakes are answered at once.
     from tfjob_magic import commands, summary  # noqa: PLC0415
     from tfjob_magic.client import connect  # noqa: PLC0415
     from tfjob_magic.follow import Face, Interrupts  # noqa: PLC0415
 
-    terminal = sys.stdout.isatty()
     runs = command.verb == "run" and not command.dry_run
     face = Face(
-        write=_write_while_read if runs else _write,
-        say=_say,
-        colours=terminal and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb",
-        width=shutil.get_terminal_size().columns if terminal else None,
+        # When nobody reads its logs any more, a job goes on, and we with it.
+        write=out.write_while_read if runs else out.write,
+        say=lambda text: err.write_while_read(f"{text}\n"),
+        colours=out.is_terminal
+        and "NO_COLOR" not in os.environ
+        and os.environ.get("TERM") != "dumb",
+        width=shutil.get_terminal_size().columns if out.is_terminal else None,
     )
     if command.verb not in {"run", "plan"}:
         commands.perform(command, connect(), face)
@@ -78,7 +114,7 @@ def _perform(command: Command) -> int:
     if command.detach:
         return 0
     ended = summary.failure if outcome.run.phase == "failed" else summary.ending
-    _say(ended(outcome.run))
+    face.say(ended(outcome.run))
     return _code(outcome)
 
 
@@ -100,34 +136,6 @@ def _code(outcome: Outcome) -> int:
         if run.cause is not None and task.name == run.cause.task:
             return _SIGNALLED + task.signal if task.signal else task.code or 1
     return 1
-
-
-def _write(text: str) -> None:
-    sys.stdout.write(text)
-    sys.stdout.flush()
-
-
-def _write_while_read(text: str) -> None:
-    """Write logs; when nobody reads them any more the job goes on, and we with it."""
-    try:
-        _write(text)
-    except BrokenPipeError:
-        _discard(sys.stdout)
-
-
-def _say(text: str) -> None:
-    try:
-        sys.stderr.write(f"{text}\n")
-        sys.stderr.flush()
-    except BrokenPipeError:
-        _discard(sys.stderr)
-
-
-def _discard(stream: TextIO) -> None:
-    """Let what is written to the stream from now on, and at exit, go nowhere."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, stream.fileno())
-    os.close(nowhere)
 
 
 if __name__ == "__main__":
