@@ -7,12 +7,16 @@ The notebook's file is left as it is. Exit code 1 when a cell raises that is not
 
 from __future__ import annotations
 
+import queue
 import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import nbformat
-from jupyter_client import KernelManager
+from jupyter_client import BlockingKernelClient, KernelManager
 
 
 def show(message: dict[str, Any]) -> None:
@@ -32,15 +36,19 @@ def show_source(cell: nbformat.NotebookNode) -> None:
     print("\n" + "\n".join(bar + line for line in cell.source.splitlines()) + "\n", flush=True)
 
 
+def is_heard(client: BlockingKernelClient) -> bool:
+    """Tell whether output arrives here by now; a kernel may answer before that."""
+    client.kernel_info()
+    try:
+        return bool(client.get_iopub_msg(timeout=0.5))
+    except queue.Empty:
+        return False
+
+
 def run(path: Path) -> bool:
     """Run every cell in the notebook's own folder; whether all went as they should."""
     notebook = nbformat.read(path, as_version=4)
-    manager = KernelManager(kernel_name="python3", transport="ipc")  # sockets of this user alone
-    manager.start_kernel(cwd=str(path.parent))
-    client = manager.blocking_client()
-    client.start_channels()
-    try:
-        client.wait_for_ready()
+    with kernel(path.parent) as client:
         for cell in notebook.cells:
             show_source(cell)
             if cell.cell_type != "code":
@@ -49,15 +57,30 @@ def run(path: Path) -> bool:
             may_raise = "raises-exception" in cell.metadata.get("tags", [])
             if reply["content"]["status"] == "error" and not may_raise:
                 return False
-        return True
-    except KeyboardInterrupt:
-        manager.interrupt_kernel()  # the magic stops its job
-        client.get_shell_msg(timeout=60)
-        raise
-    finally:
-        client.stop_channels()
-        manager.shutdown_kernel()
-        manager.cleanup_resources()
+    return True
+
+
+@contextmanager
+def kernel(folder: Path) -> Iterator[BlockingKernelClient]:
+    """Start a kernel, reached by sockets of this user alone; an interrupt is passed on to it."""
+    with tempfile.TemporaryDirectory() as place:
+        file = str(Path(place, "kernel.json"))
+        manager = KernelManager(kernel_name="python3", transport="ipc", connection_file=file)
+        manager.start_kernel(cwd=str(folder))
+        client = manager.blocking_client()
+        client.start_channels()
+        try:
+            client.wait_for_ready()
+            while not is_heard(client):
+                pass
+            yield client
+        except KeyboardInterrupt:
+            manager.interrupt_kernel()  # the magic stops its job
+            client.get_shell_msg(timeout=60)
+            raise
+        finally:
+            client.stop_channels()
+            manager.shutdown_kernel()
 
 
 if __name__ == "__main__":

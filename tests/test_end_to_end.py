@@ -2,12 +2,14 @@
 
 import json
 import os
+import queue
 import re
 import shutil
 import signal
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -105,6 +107,15 @@ class Kernel:
         self._client.load_connection_file(str(place.path / "runtime" / f"kernel-{name}.json"))
         self._client.start_channels()
         self._client.wait_for_ready(timeout=PATIENCE)
+        wait_until(self._is_heard, "the kernel's output is heard")
+
+    def _is_heard(self) -> bool:
+        """Tell whether output arrives; a kernel may answer before that."""
+        self._client.kernel_info()
+        try:
+            return bool(self._client.get_iopub_msg(timeout=0.5))
+        except queue.Empty:
+            return False
 
     def run(self, source: str) -> str:
         """Run a cell and return what it printed."""
@@ -146,13 +157,20 @@ class Server:
                 stderr=log,
                 start_new_session=True,
             )
-        file = place.path / "runtime" / f"jpserver-{self.process.pid}.json"
-        wait_until(file.exists, "the Jupyter server listens")
-        self.url = json.loads(file.read_text())["url"]
+        self._info = place.path / "runtime" / f"jpserver-{self.process.pid}.json"
+        wait_until(self._answers, "the Jupyter server answers")
+
+    def _answers(self) -> bool:
+        """Tell whether it does; its file is there a little before it listens."""
+        assert self.process.poll() is None, (self._place.path / "server.log").read_text()
+        try:
+            return bool(self.ask("GET", "api/status"))
+        except (FileNotFoundError, ValueError, urllib.error.URLError):
+            return False
 
     def ask(self, method: str, path: str, body: object = None) -> object:
         request = urllib.request.Request(  # noqa: S310 - http, to our own server
-            self.url + path,
+            json.loads(self._info.read_text())["url"] + path,
             method=method,
             data=None if body is None else json.dumps(body).encode(),
             headers={"Authorization": "token secret"},
