@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -191,7 +192,11 @@ def start_server(place: Path, runtime: Path, *options: str, home: Path | None = 
     (place / "notebooks").mkdir(exist_ok=True)
     kept = home or place / "runs"
     environment = {
-        **{name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ},
+        **{
+            name: os.environ[name]
+            for name in ("PATH", "HOME", "LANG", "PYTHONPATH")
+            if name in os.environ
+        },
         "JUPYTER_CONFIG_DIR": str(place / "config"),
         "JUPYTER_DATA_DIR": str(place / "data"),
         "JUPYTER_RUNTIME_DIR": str(runtime),
@@ -213,9 +218,11 @@ def start_server(place: Path, runtime: Path, *options: str, home: Path | None = 
     def url() -> str | None:
         assert process.poll() is None, log.read_text()
         try:
-            return str(json.loads(told.read_text())["url"])
-        except (FileNotFoundError, ValueError):
+            known = json.loads(told.read_text())
+            socket.create_connection((known["hostname"], known["port"])).close()
+        except (FileNotFoundError, ValueError, ConnectionRefusedError):
             return None
+        return str(known["url"])
 
     return Server(process, until(url).rstrip("/"), "secret", kept, runtime, log, environment)
 

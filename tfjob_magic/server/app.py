@@ -30,8 +30,9 @@ class TfjobExtension(ExtensionApp):
             threads=ThreadPoolExecutor(8, thread_name_prefix="tfjob"),
             polling=ThreadPoolExecutor(64, thread_name_prefix="tfjob-poll"),
         )
+        assert self.serverapp is not None  # noqa: S101 - it is what loads an extension
         try:
-            self._door = Door(self._backend, self.settings)
+            self._door = Door(self._backend, self.serverapp.web_app.settings)
         except OSError as error:
             self.log.warning("tfjob: no socket for kernels, they will do without: %s", error)
 

@@ -120,6 +120,6 @@ OPERATIONS: Mapping[str, Mapping[str, Operation]] = {
     rf"{_RUN}/plan": {"GET": plan},
     rf"{_RUN}/stop": {"POST": stop},
     rf"{_RUN}/poll": {"POST": poll},
-    rf"{_RUN}/logs/(?P<task>[^/]+)": {"GET": log},
+    rf"{_RUN}/logs/(?P<task>[^/]*)": {"GET": log},
 }
 """Paths below `/tfjob/api/`, as regular expressions, to operations by HTTP method."""
