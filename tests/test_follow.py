@@ -46,6 +46,13 @@ def test_without_prefix_lines_are_as_they_are() -> None:
     assert feed.take(0) == "a\n\n"
 
 
+def test_on_a_terminal_with_colours_each_role_has_its_own() -> None:
+    feed = feed_of(colours=True)
+    feed.add("worker-0", ["a"])
+    feed.add("ps-0", ["b"])
+    assert feed.take(0) == "\x1b[36mworker-0 │\x1b[0m a\n\x1b[33mps-0     │\x1b[0m b\n"
+
+
 def test_without_a_budget_nothing_is_left_out_or_cut() -> None:
     feed = feed_of()
     lines = ["x" * 5000] * 3000

@@ -14,14 +14,14 @@ import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, TextIO
 
-from tfjob_magic import __version__, grammar
+from tfjob_magic import __version__, grammar, summary
 from tfjob_magic.errors import TfjobError, UnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tfjob_magic.commands import Outcome
     from tfjob_magic.grammar import Command
+    from tfjob_magic.service import Run
 
 _MISTAKE = 2
 _SIGNALLED = 128
@@ -41,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 0
         return _perform(command, out, err)
     except TfjobError as error:
-        err.write_while_read(f"tfjob: {error}\n")
+        err.write_while_read(f"tfjob: {summary.mistakes(error)}\n")
         return 1 if isinstance(error, UnavailableError) else _MISTAKE
     except KeyboardInterrupt:
         return _SIGNALLED + signal.SIGINT
@@ -88,7 +88,7 @@ class _Stream:
 
 def _perform(command: Command, out: _Stream, err: _Stream) -> int:
     # Only now: help and mistakes are answered at once.
-    from tfjob_magic import commands, summary  # noqa: PLC0415
+    from tfjob_magic import commands  # noqa: PLC0415
     from tfjob_magic.client import connect  # noqa: PLC0415
     from tfjob_magic.follow import Face, Interrupts  # noqa: PLC0415
 
@@ -110,12 +110,11 @@ def _perform(command: Command, out: _Stream, err: _Stream) -> int:
         commands.preview(command, asked, connect(), face)
         return 0
     with Interrupts(signal.SIGINT, signal.SIGTERM) as interrupts:
-        outcome = commands.launch(command, asked, connect(), face, interrupts)
-    if command.detach:
+        run, interrupted = commands.launch(command, asked, connect(), face, interrupts)
+    if not run.over:  # detached
         return 0
-    ended = summary.failure if outcome.run.phase == "failed" else summary.ending
-    face.say(ended(outcome.run))
-    return _code(outcome)
+    face.say(summary.failure(run) if run.phase == "failed" else summary.ending(run))
+    return _code(run, interrupted)
 
 
 def _python() -> str:
@@ -123,13 +122,12 @@ def _python() -> str:
     return shutil.which("python") or shutil.which("python3") or sys.executable
 
 
-def _code(outcome: Outcome) -> int:
+def _code(run: Run, interrupted: int | None) -> int:
     """Return the code to exit with: the failing task's, as a shell would give it."""
-    run = outcome.run
     if run.phase == "succeeded":
         return 0
-    if outcome.interrupted is not None:
-        return _SIGNALLED + outcome.interrupted
+    if interrupted is not None:
+        return _SIGNALLED + interrupted
     if run.phase == "stopped":
         return _SIGNALLED + signal.SIGTERM
     for task in run.tasks:

@@ -6,8 +6,9 @@ import json
 import os
 import shutil
 import signal
+import textwrap
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,14 +32,6 @@ if TYPE_CHECKING:
 _ENDED = {signal.SIGTERM, signal.SIGKILL}
 _UNLIMITED = 10_000  # columns; rich wants a number
 _DRAWN = 100  # columns of a drawing where the reader's width is not known
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """A run as it ended (or as it was started, detached), and the signal that ended it early."""
-
-    run: Run
-    interrupted: int | None
 
 
 def submission(command: Command, python: str, environment: Mapping[str, str]) -> Submission:
@@ -72,20 +65,19 @@ def interpreter(text: str) -> str:
 
 def launch(
     command: Command, asked: Submission, jobs: Jobs, face: Face, interrupts: Interrupts
-) -> Outcome:
+) -> tuple[Run, int | None]:
     """Start a job and, unless it is detached, follow it to its end.
 
-    Raises what `Jobs.submit` raises; that a run fails is no error here.
+    Returns the run and the signal that ended it early, if one did. Raises what `Jobs.submit`
+    raises; that a run fails is no error here.
     """
     run = jobs.submit(asked)
-    face.say(summary.heading(run))
-    for note in run.notes:
-        face.say(f"• {note}")
-    if command.detach:
+    face.say("\n".join([summary.heading(run), *_notes(run, face)]))
+    if command.detach and not interrupts.received:
         face.say(f"started; `tfjob logs {run.id} --follow` shows it, `tfjob stop {run.id}` ends it")
-        return Outcome(run, None)
+        return run, None
     run = follow(jobs, run, face, interrupts)
-    return Outcome(run, interrupts.received[0] if interrupts.received else None)
+    return run, interrupts.received[0] if interrupts.received else None
 
 
 def preview(command: Command, asked: Submission, jobs: Jobs, face: Face) -> None:
@@ -165,7 +157,8 @@ def _show(command: Command, jobs: Jobs, face: Face) -> None:
         ),
         face,
     )
-    face.write("\n" * bool(run.notes) + "".join(f"• {note}\n" for note in run.notes))
+    if run.notes:
+        face.write("\n".join(["", *_notes(run, face), ""]))
     if run.cause is not None:
         face.write(f"\n{summary.failure(run)}\n")
 
@@ -217,6 +210,14 @@ def _flavors(jobs: Jobs, face: Face) -> None:
         ),
         face,
     )
+
+
+def _notes(run: Run, face: Face) -> list[str]:
+    width = face.width or _UNLIMITED
+    return [
+        textwrap.fill(note, width, initial_indent="• ", subsequent_indent="  ")
+        for note in run.notes
+    ]
 
 
 def _run_json(run: Run) -> dict[str, object]:

@@ -6,22 +6,24 @@ import signal
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
+from types import FrameType
 from typing import TYPE_CHECKING, Self
 
 from tfjob_magic.errors import NotFoundError
 from tfjob_magic.tail import Lines
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-    from types import FrameType
+    from collections.abc import Iterable, Mapping
 
     from tfjob_magic.service import Jobs, Run
 
 _WAIT = 0.2  # seconds that one poll waits for news; a ^C is heard as soon
 _PACE = 0.1  # seconds between two writes
 _FULL = 256 * 1024  # bytes; after a poll that brought so many, the next one follows at once
+_COLOURS = {"worker": 36, "ps": 33, "chief": 35, "evaluator": 34}
 _STOPPING = 1.0  # seconds after which it is worth saying that a run is still stopping
 
 
@@ -61,12 +63,19 @@ class Feed:
     """Decides which lines are shown, and says how many were not. No clock, no I/O."""
 
     def __init__(
-        self, logs: Mapping[str, str], budget: Budget | None, *, prefix: bool = True
+        self,
+        logs: Mapping[str, str],
+        budget: Budget | None,
+        *,
+        prefix: bool = True,
+        colours: bool = False,
     ) -> None:
         self._logs = logs
         self._budget = budget
         width = max(map(len, logs), default=0)
-        self._prefix = {task: f"{task:<{width}} │ " if prefix else "" for task in logs}
+        self._prefix = {
+            task: _prefix(task, width, colours=colours) if prefix else "" for task in logs
+        }
         self._held: dict[str, deque[tuple[int, str]]] = {task: deque() for task in logs}
         self._left_out = dict.fromkeys(logs, 0)
         self._order = count()
@@ -157,8 +166,17 @@ class Feed:
         return f"{line[: self._budget.width]} … cut here, whole in the log"
 
 
+def _prefix(task: str, width: int, *, colours: bool) -> str:
+    text = f"{task:<{width}} │"
+    colour = _COLOURS.get(task.rpartition("-")[0]) if colours else None
+    return f"\x1b[{colour}m{text}\x1b[0m " if colour else f"{text} "
+
+
 def _weight(line: str) -> int:
     return 1 + len(line) // 200
+
+
+_Handler = Callable[[int, FrameType | None], object] | int | None  # as `signal.signal` returns it
 
 
 class Interrupts:
@@ -172,7 +190,7 @@ class Interrupts:
     def __init__(self, *signals: signal.Signals) -> None:
         self.received: list[int] = []
         self._signals = signals or (signal.SIGINT,)
-        self._before: list[tuple[int, object]] = []
+        self._before: list[tuple[int, _Handler]] = []
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
@@ -183,7 +201,7 @@ class Interrupts:
     def __exit__(self, *_: object) -> None:
         while self._before:
             number, handler = self._before.pop()
-            signal.signal(number, handler)  # type: ignore[arg-type]
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
     def _receive(self, number: int, _frame: FrameType | None) -> None:
         self.received.append(number)
@@ -253,7 +271,7 @@ def follow(
             if began - stopping_since > _STOPPING:
                 told = True
                 face.say(f"stopping: {run.reason or 'waiting for the tasks to end'}")
-        if size < _FULL:
+        if 0 < size < _FULL:
             time.sleep(max(0.0, began + _PACE - time.monotonic()))
 
 
@@ -273,4 +291,4 @@ def _feed(run: Run, face: Face, task: str | None) -> Feed:
     if not paths:
         tasks = ", ".join(status.name for status in run.tasks)
         raise NotFoundError(f"{run.id} has no task {task}; it has {tasks}")
-    return Feed(paths, face.budget, prefix=task is None)
+    return Feed(paths, face.budget, prefix=task is None, colours=face.colours)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from tfjob_magic.errors import TfjobError
     from tfjob_magic.service import Run
 
 _MARKS = {"succeeded": "✓", "failed": "✗", "stopped": "■", "lost": "?"}
@@ -47,6 +48,11 @@ def failure(run: Run) -> str:
     if cause.same:
         last = f"The same error: {', '.join(cause.same)}\n{last}"
     return "\n\n".join([*blocks, last])
+
+
+def mistakes(error: TfjobError) -> str:
+    """Say what cannot be done, to stand after `tfjob:`; each further problem on its own line."""
+    return str(error).replace("\n", "\n       ")
 
 
 def headline(run: Run) -> str:
