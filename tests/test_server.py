@@ -385,6 +385,15 @@ def test_a_kernel_of_the_server_finds_it(server):
     assert "".join(printed) == "ServerJobs\n"
 
 
+def test_requests_of_kernels_do_not_fill_the_servers_log(server, monkeypatch):
+    monkeypatch.setenv("TFJOB_HOME", str(server.home))
+    jobs = connect({"TFJOB_SOCKET": str(server.socket)})
+    before = server.log.read_text()
+    for _ in range(20):
+        jobs.runs()
+    assert server.log.read_text() == before
+
+
 def test_the_socket_goes_with_the_server(servers):
     server = servers()
     path = server.socket

@@ -45,8 +45,7 @@ class TfjobExtension(ExtensionApp):
 
     def current_activity(self) -> dict[str, str] | None:
         """Name the runs that are going on: a server with one is not idle."""
-        live = {run.id: run.phase for run in self._backend.service.runs() if not run.over}
-        return live or None
+        return {run.id: run.phase for run in self._backend.service.live()} or None
 
     async def stop_extension(self) -> None:
         """Close the door; the runs go on."""

@@ -10,12 +10,14 @@ import secrets
 import socket
 import stat
 import tempfile
+from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tornado.httpserver import HTTPServer
+from tornado.log import access_log
 from tornado.netutil import bind_unix_socket
-from tornado.web import Application
+from tornado.web import Application, RequestHandler
 
 from tfjob_magic.server.handlers import LARGEST_BODY, Backend, SocketHandler
 from tfjob_magic.server.operations import OPERATIONS
@@ -39,7 +41,9 @@ class Door:
             (rf"/tfjob/api/{path}", SocketHandler, {"methods": methods, "backend": backend})
             for path, methods in OPERATIONS.items()
         ]
-        application = Application(routes, jupyter_settings=jupyter_settings)
+        application = Application(
+            routes, jupyter_settings=jupyter_settings, log_function=_log_failure
+        )
         self._server = HTTPServer(application, max_body_size=LARGEST_BODY)
         self._server.add_socket(bind_unix_socket(str(self.path), 0o600))
         os.environ[VARIABLE] = str(self.path)
@@ -50,6 +54,13 @@ class Door:
         self.path.unlink(missing_ok=True)
         if os.environ.get(VARIABLE) == str(self.path):
             del os.environ[VARIABLE]
+
+
+def _log_failure(handler: RequestHandler) -> None:
+    """Keep requests out of the server's log, of which a followed run makes five a second."""
+    if handler.get_status() >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        summary = f"{handler.request.method} {handler.request.path}"
+        access_log.error("tfjob: %s ended in %d", summary, handler.get_status())
 
 
 def _directory() -> Path:

@@ -106,6 +106,10 @@ class Service:
         """List every run of this user."""
         return [run for _, run in self._records.newest_first()]
 
+    def live(self) -> list[Run]:
+        """List the runs that are going on; cheap however many are over."""
+        return [run for _, run in self._records.live()]
+
     def run(self, name: str) -> Run:
         """Look at one run."""
         return self._records.find(name).explain()
@@ -165,8 +169,8 @@ class Service:
     def _free(self, code_dir: Path, *, replace: bool) -> None:
         """Make sure that no live run uses the code dir; `replace` stops one that does."""
         real = os.path.realpath(code_dir)
-        for record, run in self._records.newest_first():
-            if run.over or os.path.realpath(run.code_dir) != real:
+        for record, run in self._records.live():
+            if os.path.realpath(run.code_dir) != real:
                 continue
             if not replace:
                 raise ConflictError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ from tfjob_magic.errors import NotFoundError, UnavailableError
 from tfjob_magic.service import causes
 from tfjob_magic.service.model import Run, TaskStatus
 from tfjob_magic.store import rundir
+from tfjob_magic.store.rundir import RunDir
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,7 +24,9 @@ if TYPE_CHECKING:
     from tfjob_magic.core.plan import Plan
     from tfjob_magic.engines.local import LocalEngine
     from tfjob_magic.service.model import Cause
-    from tfjob_magic.store.rundir import RunDir
+
+
+_ID = re.compile("[a-z0-9][-a-z0-9]*")
 
 
 class Record:
@@ -140,6 +144,16 @@ class Records:
         self._records = found
         return list(found.values())
 
+    def live(self) -> list[tuple[Record, Run]]:
+        """Every run that has a supervisor; the others are not even read."""
+        pairs = []
+        for directory in rundir.all_runs(self._home):
+            with suppress(NotFoundError, UnavailableError):
+                if directory.is_held():
+                    record = self._record(directory)
+                    pairs.append((record, record.read()))
+        return [(record, run) for record, run in pairs if not run.over]
+
     def newest_first(self) -> list[tuple[Record, Run]]:
         """Every run with what it is now."""
         pairs = []
@@ -155,10 +169,10 @@ class Records:
             if not newest:
                 raise NotFoundError("run: there are no runs yet")
             return newest[0][0]
+        if _ID.fullmatch(name) and (directory := RunDir(self._home / name)).exists():
+            return self._record(directory)
         directories = {directory.id: directory for directory in rundir.all_runs(self._home)}
         matching = [run for run in directories if run.startswith(name)] if name else []
-        if name in directories:
-            return self._record(directories[name])
         if len(matching) == 1:
             return self._record(directories[matching[0]])
         raise NotFoundError(_nothing(name, matching, list(directories)))

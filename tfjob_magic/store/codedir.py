@@ -93,10 +93,10 @@ class CodeDir:
 
     def commit(self) -> None:
         """Put the staged text in its place; the same errors as `stage`."""
-        if self._aside is not None and self._differs():
-            name, digest = self._target.name, _digest(self._data)
-            record = self._record()
-            with _written(self._target):
+        with _written(self._target):
+            if self._aside is not None and self._differs():
+                name, digest = self._target.name, _digest(self._data)
+                record = self._record()
                 # Old and new text are ours while the one replaces the other.
                 self._write_record({**record, name: [*record.get(name, []), digest]})
                 self._aside.replace(self._target)
