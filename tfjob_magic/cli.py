@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _MISTAKE = 2
 _SIGNALLED = 128
+_COLOURS = {"✓": 32, "✗": 31, "■": 33}  # green, red, yellow
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -41,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 0
         return _perform(command, out, err)
     except TfjobError as error:
-        err.write_while_read(f"tfjob: {summary.mistakes(error)}\n")
+        err.say(f"tfjob: {summary.mistakes(error)}")
         return 1 if isinstance(error, UnavailableError) else _MISTAKE
     except KeyboardInterrupt:
         return _SIGNALLED + signal.SIGINT
@@ -57,6 +58,8 @@ class _Stream:
 
     def __init__(self, stream: TextIO) -> None:
         self.is_terminal = stream.isatty()
+        plain = "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb"
+        self.has_colours = self.is_terminal and not plain
         self._open = True
         self._stream = open(  # noqa: SIM115 - it lives as long as the process
             stream.fileno(),
@@ -80,6 +83,13 @@ class _Stream:
             os.close(nowhere)
             raise
 
+    def say(self, text: str) -> None:
+        """Write lines of ours while they are read; the mark of an end in its colour."""
+        mark = text[:1]
+        if self.has_colours and mark in _COLOURS:
+            text = f"\x1b[{_COLOURS[mark]}m{mark}\x1b[0m{text[1:]}"
+        self.write_while_read(f"{text}\n")
+
     def write_while_read(self, text: str) -> None:
         """Write at once; where nobody reads any more, go on without."""
         with suppress(BrokenPipeError):
@@ -96,10 +106,8 @@ def _perform(command: Command, out: _Stream, err: _Stream) -> int:
     face = Face(
         # When nobody reads its logs any more, a job goes on, and we with it.
         write=out.write_while_read if runs else out.write,
-        say=lambda text: err.write_while_read(f"{text}\n"),
-        colours=out.is_terminal
-        and "NO_COLOR" not in os.environ
-        and os.environ.get("TERM") != "dumb",
+        say=err.say,
+        colours=out.has_colours,
         width=shutil.get_terminal_size().columns if out.is_terminal else None,
     )
     if command.verb not in {"run", "plan"}:

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import signal
-import textwrap
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -72,7 +71,7 @@ def launch(
     raises; that a run fails is no error here.
     """
     run = jobs.submit(asked)
-    face.say("\n".join([summary.heading(run), *_notes(run, face)]))
+    face.say("\n".join([summary.heading(run), *_notes(run)]))
     if command.detach and not interrupts.received:
         face.say(f"started; `tfjob logs {run.id} --follow` shows it, `tfjob stop {run.id}` ends it")
         return run, None
@@ -158,7 +157,7 @@ def _show(command: Command, jobs: Jobs, face: Face) -> None:
         face,
     )
     if run.notes:
-        face.write("\n".join(["", *_notes(run, face), ""]))
+        face.write("\n".join(["", *_notes(run), ""]))
     if run.cause is not None:
         face.write(f"\n{summary.failure(run)}\n")
 
@@ -212,12 +211,8 @@ def _flavors(jobs: Jobs, face: Face) -> None:
     )
 
 
-def _notes(run: Run, face: Face) -> list[str]:
-    width = face.width or _UNLIMITED
-    return [
-        textwrap.fill(note, width, initial_indent="• ", subsequent_indent="  ")
-        for note in run.notes
-    ]
+def _notes(run: Run) -> list[str]:
+    return [f"• {note}" for note in run.notes]
 
 
 def _run_json(run: Run) -> dict[str, object]:
