@@ -250,6 +250,7 @@ def test_the_line_magic_has_the_verbs_of_the_command() -> None:
         (["list", "--", "a"], "takes no job parameters"),
         (["run", "t.py", "--epochs", "5"], "`-- --epochs 5`"),
         (["plan", "--detach"], "--detach: no such option"),
+        (["run", "t.py", "--code-dir", "c"], "--code-dir: no such option"),
     ],
 )
 def test_a_wrong_command_is_one_clear_sentence(argv: list[str], says: str) -> None:

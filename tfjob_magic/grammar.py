@@ -54,6 +54,8 @@ _JOB: dict[str, _Rows] = {
         ("--dry-run", "", "show the plan, the commands and the variables; start and write nothing"),
     ),
 }  # fmt: skip
+_BY_FILE = {"--job-dir", "--code-dir", "--boot-file"}  # a file that is named says them
+_TO_START = {"--replace", "--detach", "--dry-run"}
 _OUT = ("--out", "VAR", "put the Run into this variable of the notebook, however it ended")
 _RUN = ("run", "RUN", "its id, the beginning of it, or `last`")
 _JSON = ("--json", "", "print JSON")
@@ -263,10 +265,9 @@ def _verb_parser(name: str) -> _Parser:
     parser = _parser(f"tfjob {verb.usage}", verb.meaning)
     _add(parser, verb.rows, "what it takes")
     if verb.takes_job:
+        useless = _BY_FILE if name == "run" else _BY_FILE | _TO_START
         for title, rows in _JOB.items():
-            # A plan is neither started nor followed.
-            ways = ("--replace", "--detach", "--dry-run")
-            _add(parser, tuple(row for row in rows if name == "run" or row[0] not in ways), title)
+            _add(parser, tuple(row for row in rows if row[0] not in useless), title)
     return parser
 
 
