@@ -329,7 +329,7 @@ def test_a_long_poll_keeps_nobody_waiting(server, started):
             waiting.recv(1)
 
 
-def test_under_a_base_url_both_doors_are_open(servers, monkeypatch):
+def test_under_a_base_url_both_doors_are_open(servers, home, monkeypatch):
     server = servers("--ServerApp.base_url=/user/ada/")
     assert server.url.endswith("/user/ada")
     assert server.ask("GET", f"{API}/hello").status == 200
@@ -377,7 +377,10 @@ def test_a_kernel_of_the_server_finds_it(server):
 
     try:
         client.wait_for_ready(timeout=60)
-        code = "from tfjob_magic.client import connect; print(type(connect()).__name__)"
+        code = (
+            "from tfjob_magic import client; client.HANDSHAKE = 30.0;"
+            "print(type(client.connect()).__name__)"
+        )
         client.execute_interactive(code, output_hook=show, timeout=60)
     finally:
         client.stop_channels()
@@ -385,7 +388,7 @@ def test_a_kernel_of_the_server_finds_it(server):
     assert "".join(printed) == "ServerJobs\n"
 
 
-def test_requests_of_kernels_do_not_fill_the_servers_log(server, monkeypatch):
+def test_requests_of_kernels_do_not_fill_the_servers_log(server, home, monkeypatch):
     monkeypatch.setenv("TFJOB_HOME", str(server.home))
     jobs = connect({"TFJOB_SOCKET": str(server.socket)})
     before = server.log.read_text()
@@ -426,6 +429,14 @@ def test_a_directory_too_deep_for_a_socket_is_passed_over(tmp_path, monkeypatch)
     monkeypatch.setattr(tempfile, "tempdir", str(deep))
     with tempfile.TemporaryDirectory(dir="/tmp") as short:
         monkeypatch.setattr(door, "_SHORT", short)
+        assert door._directory() == Path(short, f"tfjob-{os.getuid()}")
+
+
+@pytest.mark.parametrize("runtime", ["/proc/nowhere", "/etc/passwd", ""])
+def test_a_runtime_directory_that_is_none_is_passed_over(monkeypatch, runtime):
+    with tempfile.TemporaryDirectory(dir="/tmp") as short:
+        monkeypatch.setenv("XDG_RUNTIME_DIR", runtime)
+        monkeypatch.setattr(tempfile, "tempdir", short)
         assert door._directory() == Path(short, f"tfjob-{os.getuid()}")
 
 
@@ -486,7 +497,7 @@ def test_a_live_run_is_activity_and_a_finished_one_is_none(home, job):
     assert extension.current_activity() is None
 
 
-def test_a_poll_over_the_socket_is_activity_to_the_server(server, monkeypatch):
+def test_a_poll_over_the_socket_is_activity_to_the_server(server, home, monkeypatch):
     monkeypatch.setenv("TFJOB_HOME", str(server.home))
     jobs = connect({"TFJOB_SOCKET": str(server.socket)})
     before = time.time()

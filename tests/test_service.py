@@ -7,6 +7,7 @@ import os
 import random
 import re
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -184,6 +185,24 @@ def test_a_run_whose_supervisor_was_killed_is_lost_and_its_tasks_are_gone(servic
     until(lambda: not any(alive(pid) for pid in pids))
     assert Service().run(run.id).phase == "lost"
     assert whole_logs(service, run.id)
+
+
+def test_a_run_outlives_the_process_that_started_it(service, job, home):
+    program = """
+import os, signal, sys
+from tfjob_magic.service import Submission
+from tfjob_magic.service.inprocess import Service
+Service().submit(Submission.model_validate_json(sys.argv[1]))
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    command = [sys.executable, "-c", program, job(FOREVER).model_dump_json()]
+    died = subprocess.run(command, check=False)
+    assert died.returncode == -signal.SIGKILL
+    (run,) = service.runs()
+    begun(service, run.id)
+    assert service.run(run.id).phase == "running"
+    service.stop(run.id)
+    assert over(service, run.id).phase == "stopped"
 
 
 def test_what_another_process_did_is_seen(service, job):

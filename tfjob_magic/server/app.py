@@ -16,7 +16,6 @@ class TfjobExtension(ExtensionApp):
     """`/tfjob/api/` for the browser, a unix socket for kernels; no timer, nothing at rest."""
 
     name = "tfjob_magic"
-    load_other_extensions = True
     _backend: Backend
     _door: Door | None = None
 
