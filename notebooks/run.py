@@ -10,6 +10,7 @@ from __future__ import annotations
 import queue
 import sys
 import tempfile
+import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,9 +32,13 @@ def show(message: dict[str, Any]) -> None:
 
 
 def show_source(cell: nbformat.NotebookNode) -> None:
-    """Print a cell as it stands in the notebook: prose plain, code behind a bar."""
-    bar = "│ " if cell.cell_type == "code" else ""
-    print("\n" + "\n".join(bar + line for line in cell.source.splitlines()) + "\n", flush=True)
+    """Print a cell: prose in lines of 80 columns, code as it is, behind a bar."""
+    lines = cell.source.splitlines()
+    if cell.cell_type == "code":
+        shown = [f"│ {line}".rstrip() for line in lines]
+    else:
+        shown = [textwrap.fill(line, 80) for line in lines]
+    print("", *shown, "", sep="\n", flush=True)
 
 
 def is_heard(client: BlockingKernelClient) -> bool:
