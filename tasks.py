@@ -11,6 +11,7 @@ import argparse
 import hashlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -71,7 +72,11 @@ def run(*command: str | Path) -> None:
     """Print a command and run it in the project's folder; its failure ends this program."""
     words = [os.path.relpath(word, ROOT) if isinstance(word, Path) else word for word in command]
     print("\n$", " ".join(words), flush=True)
-    code = subprocess.run([str(word) for word in command], cwd=ROOT, check=False).returncode
+    with subprocess.Popen([str(word) for word in command], cwd=ROOT) as process:
+        # ^C reaches the command as well: it ends in its own time.
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        code = process.wait()
+        signal.signal(signal.SIGINT, before)
     if code:
         # A signal's number becomes what a shell would have returned.
         sys.exit(128 - code if code < 0 else code)

@@ -8,6 +8,7 @@ The notebook's file is left as it is. Exit code 1 when a cell raises that is not
 from __future__ import annotations
 
 import queue
+import signal
 import sys
 import tempfile
 import textwrap
@@ -67,11 +68,12 @@ def run(path: Path) -> bool:
 
 @contextmanager
 def kernel(folder: Path) -> Iterator[BlockingKernelClient]:
-    """Start a kernel, reached by sockets of this user alone; an interrupt is passed on to it."""
+    """Start a kernel, reached by sockets of this user alone; ^C interrupts its cell, as ■ does."""
     with tempfile.TemporaryDirectory() as place:
         file = str(Path(place, "kernel.json"))
         manager = KernelManager(kernel_name="python3", transport="ipc", connection_file=file)
         manager.start_kernel(cwd=str(folder))
+        before = signal.signal(signal.SIGINT, lambda *_: manager.interrupt_kernel())
         client = manager.blocking_client()
         client.start_channels()
         try:
@@ -79,17 +81,11 @@ def kernel(folder: Path) -> Iterator[BlockingKernelClient]:
             while not is_heard(client):
                 pass
             yield client
-        except KeyboardInterrupt:
-            manager.interrupt_kernel()  # the magic stops its job
-            client.get_shell_msg(timeout=60)
-            raise
         finally:
             client.stop_channels()
             manager.shutdown_kernel()
+            signal.signal(signal.SIGINT, before)
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(not run(Path(sys.argv[1]).resolve()))
-    except KeyboardInterrupt:
-        sys.exit(130)
+    sys.exit(not run(Path(sys.argv[1]).resolve()))

@@ -384,6 +384,32 @@ def test_run_all_stops_at_a_job_that_fails(place):
     assert not (place.path / "next").exists()
 
 
+def test_an_interrupt_of_the_quickstart_s_terminal_stops_the_job(place):
+    notebook = nbformat.v4.new_notebook(
+        cells=[
+            nbformat.v4.new_code_cell("%load_ext tfjob_magic"),
+            nbformat.v4.new_code_cell(WAITING_JOB.replace("--detach", "")),
+        ]
+    )
+    path = place.path / "notebook.ipynb"
+    nbformat.write(notebook, path)
+    with subprocess.Popen(
+        [sys.executable, NOTEBOOKS / "run.py", path],
+        env=place.environment,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as terminal:
+        for line in terminal.stdout:
+            if "worker-0 begins" in line:
+                terminal.send_signal(signal.SIGINT)
+                break
+        rest = terminal.stdout.read()
+    assert terminal.returncode == 1
+    assert "stopped" in rest
+    (run,) = json.loads(place.tfjob("list", "--json"))
+    assert run["phase"] == "stopped"
+
+
 def test_the_notebook_s_own_folder_is_found_wherever_the_server_was_started(place, server):
     (place.path / "sub folder").mkdir()
     session = server.ask(
