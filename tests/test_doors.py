@@ -352,6 +352,16 @@ def test_awkward_names_are_only_names(jobs, job, name, tmp_path):
     assert printed == f"{str(tmp_path / name / name)!r} {[name, 'a b']}\n"
 
 
+def test_a_variable_that_is_no_utf8_reaches_the_tasks_and_a_path_that_is_none_is_refused(jobs, job):
+    odd = "caf\udce9"  # as Python sees the byte E9
+    asked = job("import os; print(os.environb[b'ODD'])")
+    asked.environment["ODD"] = odd
+    run = over(jobs, jobs.submit(asked).id)
+    assert whole_logs(jobs, run.id) == {"worker-0": b"b'caf\\xe9'\n"}
+    with pytest.raises(InvalidJobError, match="parameters.*valid Unicode"):
+        jobs.submit(job(parameters=[odd]))
+
+
 def test_the_flavors_are_listed(jobs):
     flavors = {flavor.name: flavor for flavor in jobs.flavors()}
     assert (flavors["v100x8"].cpus, flavors["v100x8"].memory_mib) == (72, 524288)

@@ -11,14 +11,14 @@ from urllib.parse import quote
 from tfjob_magic import __version__
 from tfjob_magic.core.flavor import Flavor
 from tfjob_magic.errors import TfjobError, UnavailableError
-from tfjob_magic.service import Batch, Run, wire
+from tfjob_magic.service import Batch, Run, Submission, wire
 from tfjob_magic.service.inprocess import Service
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from tfjob_magic.core.plan import Plan
-    from tfjob_magic.service import Jobs, Submission
+    from tfjob_magic.service import Jobs
 
 VARIABLE = "TFJOB_SOCKET"
 HANDSHAKE = 0.25  # seconds in which a server has to answer; one at rest takes a thousandth
@@ -63,7 +63,7 @@ class ServerJobs:
     def preview(self, submission: Submission) -> Plan:
         """Plan the job."""
         return self._ask(
-            ("POST", "preview", submission.model_dump_json().encode()),
+            ("POST", "preview", wire.encode(Submission, submission)),
             wire.decode_plan,
             lambda: self._here.preview(submission),
         )
@@ -77,7 +77,7 @@ class ServerJobs:
             # However long it takes: perhaps the run that this one replaces is being stopped.
             connection.timeout(None)
             try:
-                reply = connection.ask("POST", "runs", submission.model_dump_json().encode())
+                reply = connection.ask("POST", "runs", wire.encode(Submission, submission))
             except (OSError, HTTPException) as error:
                 raise UnavailableError(
                     "the Jupyter server went away while it was starting the job;"

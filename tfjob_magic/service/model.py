@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from base64 import urlsafe_b64decode
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, Annotated, ClassVar, Protocol
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, BeforeValidator, ConfigDict
 
 if TYPE_CHECKING:
     from tfjob_magic.core.flavor import Flavor
@@ -92,15 +93,19 @@ class Run:
         return self.phase in {"succeeded", "failed", "stopped", "lost"}
 
 
+def _from_base64(data: bytes | str) -> bytes:
+    return urlsafe_b64decode(data) if isinstance(data, str) else data
+
+
 @dataclass(frozen=True)
 class Chunk:
     """Bytes of one task's log: from `offset` on, `data` as written (Base64 in JSON)."""
 
-    __pydantic_config__: ClassVar = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
+    __pydantic_config__: ClassVar = ConfigDict(ser_json_bytes="base64")
 
     task: str
     offset: int
-    data: bytes
+    data: Annotated[bytes, BeforeValidator(_from_base64)]
 
 
 @dataclass(frozen=True)

@@ -64,21 +64,27 @@ def _adapter(kind: type[T]) -> TypeAdapter[T]:
     return _adapters[kind]
 
 
+# Python's own JSON between pydantic and the bytes: a path or a variable that is no UTF-8 holds lone
+# surrogates, which only Python's writes and reads.
+
+
 def encode(kind: type[T], value: T) -> bytes:
     """Make the JSON of a value of this kind."""
-    return _adapter(kind).dump_json(value)
+    return json.dumps(_adapter(kind).dump_python(value, mode="json")).encode()
 
 
 def decode(kind: type[T], data: bytes) -> T:
     """Read a value; InvalidJobError with all that is wrong where the JSON is none of this kind."""
     try:
-        return _adapter(kind).validate_json(data)
+        return _adapter(kind).validate_python(json.loads(data))
     except ValidationError as error:
         problems = [
             Problem(".".join(map(str, item["loc"])) or "body", item["msg"])
             for item in error.errors(include_url=False, include_context=False, include_input=False)
         ]
         raise InvalidJobError(problems) from None
+    except (ValueError, RecursionError) as error:
+        raise InvalidJobError([Problem("body", f"this is no JSON: {error}")]) from None
 
 
 def encode_plan(plan: Plan) -> bytes:
