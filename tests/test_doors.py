@@ -358,7 +358,7 @@ def test_a_variable_that_is_no_utf8_reaches_the_tasks_and_a_path_that_is_none_is
     asked.environment["ODD"] = odd
     run = over(jobs, jobs.submit(asked).id)
     assert whole_logs(jobs, run.id) == {"worker-0": b"b'caf\\xe9'\n"}
-    with pytest.raises(InvalidJobError, match="parameters.*valid Unicode"):
+    with pytest.raises(InvalidJobError, match=r"parameters.*valid Unicode"):
         jobs.submit(job(parameters=[odd]))
 
 
