@@ -14,6 +14,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent
@@ -57,7 +58,9 @@ def check(_arguments: list[str]) -> None:
 def test(arguments: list[str]) -> None:
     """Run the checks, then every test and every notebook."""
     check(arguments)
-    run(VENV / "bin" / TESTS[0], *TESTS[1:])
+    with tempfile.TemporaryDirectory(prefix="tfjob-notebooks-") as runs:
+        os.environ["TFJOB_HOME"] = runs  # for the notebooks; a test has a directory of its own
+        run(VENV / "bin" / TESTS[0], *TESTS[1:])
 
 
 def bench(arguments: list[str]) -> None:
