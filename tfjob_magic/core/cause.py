@@ -17,17 +17,18 @@ MOST_LINES = 20
 TOGETHER = 1.0  # seconds within which an own error comes before a derived one
 
 _MOST_COLUMNS = 400
-_CONTEXT = 20  # lines before a traceback in which the native half says more
+_CONTEXT = 20  # lines of a message, and before a traceback, in which the reason may be
 _LAST_WORDS = 12
 
 _ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|[()][0-9A-Za-z])")
-_UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+_UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 _BANNERS = re.compile(
     r"I\d{4} [\d:.]+ +\d+ |\d{4}-\d\d-\d\d [\d:.]+: I |To enable the following instructions: "
     r"|WARNING: All log messages before absl|WARNING: Logging before flag parsing"
     r"|WARNING:tensorflow:From |Instructions for updating:|non-resource variables are not supp"
 )
 _DERIVED = {"CancelledError", "AbortedError", "UnavailableError"}
+_FOLLOWS = "this follows from the end of another task: its log says why"
 _DERIVED_STATUS = "tensorflow.DerivedStatus"
 _FATAL = re.compile(
     r"F\d{4} [\d:.]+ +\d+ [^\]]{1,200}\] (?P<check>.*)"
@@ -36,6 +37,7 @@ _FATAL = re.compile(
     r"|[^:\s]+: can't open file |ERROR: Could not consume arg: |\s*│ (?:No such|Missing) option"
 )
 _NATIVE_ERROR = re.compile(r"E\d{4} |\d{4}-\d\d-\d\d [\d:.]+: E ")
+_PLACE = re.compile(r'\s*File "|Detected at node ')  # where a graph's node was made
 _USAGE = re.compile(r"[Uu]sage: ")
 _REFUSED = re.compile(r"(?:[^:\s][^:]{0,200}: error|Error): ")
 _VARIES = re.compile(
@@ -86,8 +88,13 @@ def explain(tail: bytes, python: str = "python") -> Explanation:
     if fatal is not None:
         start, at = fatal
         said = _tidy(lines[start:])[:MOST_LINES]
-        return Explanation(_cut(_message(lines[at])), said, hint("\n".join(said), python), False)  # noqa: FBT003
-    return Explanation(None, _tidy(lines)[-_LAST_WORDS:], None, False)  # noqa: FBT003
+        return Explanation(
+            error=_cut(_message(lines[at])),
+            lines=said,
+            hint=hint("\n".join(said), python),
+            derived=False,
+        )
+    return Explanation(error=None, lines=_tidy(lines)[-_LAST_WORDS:], hint=None, derived=False)
 
 
 def first(failures: Sequence[Failure]) -> tuple[Failure, tuple[str, ...]]:
@@ -161,32 +168,35 @@ def _of_chain(chain: Chain, lines: list[str], python: str) -> Explanation:
     own = chain.own
     error = _error(own)
     shown = [line for _, frame in (own.users_frames or own.frames)[-4:] for line in frame[:2]]
-    shown += [line for line in own.message[:8] if line.strip()]
-    for closing in (error, chain.tracebacks[-1].message[0]):
-        if not any(closing.startswith(line.strip()) for line in shown):
+    shown += [own.users_place] if own.users_place else []
+    shown += [line for line in own.message if line.strip() and not _PLACE.match(line)][:8]
+    for closing in (*error, chain.tracebacks[-1].message[0]):
+        if closing not in (line.strip() for line in shown):
             shown.append(closing)
-    before = [
-        line for line in lines[max(chain.at - _CONTEXT, 0) : chain.at] if _NATIVE_ERROR.match(line)
-    ]
-    said = [line for traceback in chain.tracebacks for line in traceback.message]
-    return Explanation(
-        _cut(error),
-        tuple(_cut(line) for line in shown[-MOST_LINES:]),
-        hint("\n".join([*before, *said]), python),
-        _is_derived(own),
+    before = [x for x in lines[max(chain.at - _CONTEXT, 0) : chain.at] if _NATIVE_ERROR.match(x)]
+    told = {id(t): t for t in (own, chain.tracebacks[0], chain.tracebacks[-1])}.values()
+    said = [_cut(line) for traceback in told for line in traceback.message[:_CONTEXT]]
+    derived = _is_derived(own)
+    advice = hint("\n".join([*map(_cut, before), *said]), python) or (_FOLLOWS if derived else None)
+    worth = tuple(_cut(line) for line in shown[-MOST_LINES:])
+    return Explanation(_cut(" ".join(error)), worth, advice, derived)
+
+
+def _error(traceback: Traceback) -> list[str]:
+    """Return an exception's line; where that only announces the error, with what it announces."""
+    name, *rest = (
+        line.strip()
+        for line in traceback.message
+        if line.strip() and not _PLACE.match(line) and "most recent call last" not in line
     )
-
-
-def _error(traceback: Traceback) -> str:
-    """Return an exception's line; where that only announces the message, with what it announces."""
-    first_line, *rest = (line.strip() for line in traceback.message if line.strip())
-    if first_line.endswith("in user code:") and rest:
-        return rest[-1]
+    if name.endswith("in user code:") and rest:  # a traceback in a message: its end counts
+        return [rest[-1]]
+    said = [name]
     for line in rest[:2]:
-        if not first_line.endswith(":"):
+        if not said[-1].endswith((":", "root error(s) found.")):
             break
-        first_line = f"{first_line} {line}"
-    return first_line
+        said.append(line)
+    return said
 
 
 def _fatal(lines: list[str]) -> tuple[int, int] | None:

@@ -18,26 +18,27 @@ _V1 = (
     "|SessionRunHook|LoggingTensorHook|CheckpointSaverHook|SummarySaverHook|GradientDescentOptimizer"
     "|AdamOptimizer|AdagradOptimizer|MomentumOptimizer|RMSPropOptimizer|FtrlOptimizer"
     "|exponential_decay|get_global_step|get_or_create_global_step|create_global_step"
-    "|FileWriter|merge_all|ConfigProto|train_and_evaluate|string_input_producer"
+    "|FileWriter|merge_all|train_and_evaluate|string_input_producer"
 )
 _CURE = "`import tensorflow.compat.v1 as tf; tf.disable_v2_behavior()`"
 _LEGACY = "install tf_keras for {python} and start with --env TF_USE_LEGACY_KERAS=1"
-_MEMORY = "out of memory: a smaller batch or model, fewer tasks on this machine, or a larger flavor"
+_MEMORY = "out of memory: try a smaller batch or model, fewer tasks here, or a larger flavor"
 
-_TABLE: dict[str, str] = {
+TABLE: dict[str, str] = {
     # the command line (contract C6)
-    rf"(?:unrecognized arguments|[Nn]o such option|Unknown command line flag|option"
-    rf"|consume arg)\b[^\n]{{0,400}}?{_FLAG}": (
-        "the script's parser refuses --{flag}, which ModelArts passes to every task of a job with"
-        " several nodes: declare it, or use --cluster-flags auto (leaves out what the parser"
-        " refuses) or none"
-    ),
     rf"(?:arguments are required:|Missing option)[^\n]{{0,400}}?{_FLAG}": (
         "the script requires --{flag}, which is passed to jobs with several nodes only, and where"
         " --cluster-flags does not leave it out: use --nodes 2 or more, --cluster-flags all, or"
         " give it a default"
     ),
-    r"(?:unrecognized arguments:|[Nn]o such option:?|Unknown command line flag) '?-*(?P<flag>[^\s']+)": (
+    rf"(?:unrecognized arguments:[^\n]{{0,400}}?|option:? '?|Unknown command line flag '"
+    rf"|consume arg: ){_FLAG}": (
+        "the script's parser refuses --{flag}, which ModelArts passes to every task of a job with"
+        " several nodes: declare it, or use --cluster-flags auto (leaves out what the parser"
+        " refuses) or none"
+    ),
+    r"(?:unrecognized arguments:|[Nn]o such option:?|Unknown command line flag)"
+    r" '?-*(?P<flag>[^\s']+)": (
         "the script does not declare --{flag}: correct it among the job's parameters, after `--`"
     ),
     rf"invalid literal for int\(\) with base 10: '{_FLAG}'": (
@@ -111,7 +112,7 @@ _TABLE: dict[str, str] = {
     r"EOF when reading a line": "a task has no keyboard: pass what it asks for as a parameter",
     r"ResourceExhaustedError|OOM when allocating|std::bad_alloc|MemoryError": _MEMORY,
 }  # fmt: skip
-_HINTS = tuple((re.compile(pattern), words) for pattern, words in _TABLE.items())
+_HINTS = tuple((re.compile(pattern), words) for pattern, words in TABLE.items())
 
 
 def hint(said: str, python: str) -> str | None:

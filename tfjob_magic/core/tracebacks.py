@@ -16,7 +16,13 @@ _FRAME = re.compile(r'\s*File "([^"]*)", line \d+')
 _EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(?::|$)")
 _CARETS = re.compile(r"\s*[\^~][\^~\s]*$")
 _SYNTAX = ("SyntaxError", "IndentationError", "TabError")
-_NOT_THE_USERS = ("/site-packages/", "/dist-packages/", "/lib/python", "/lib64/python", "<")
+_NOT_THE_USERS = (
+    "/site-packages/",
+    "/dist-packages/",
+    "/lib/python",
+    "/lib64/python",
+    "/__autograph_generated_file",
+)
 
 # A line that TensorFlow's C++ half or absl's logging writes: `I0000 00:00:1796.7 16019 port.cc:1]`.
 NATIVE = re.compile(r"[IWEF]\d{4} [\d:.]+ +\d+ |\d{4}-\d\d-\d\d [\d:.]+: [IWEF] ")
@@ -40,13 +46,17 @@ class Traceback:
     @property
     def users_frames(self) -> list[tuple[str, list[str]]]:
         """The frames of the user's own files, not of what is installed."""
-        return [
-            frame
-            for frame in self.frames
-            if not any(part in frame[0] for part in _NOT_THE_USERS[:-1])
-            and not frame[0].startswith(_NOT_THE_USERS[-1])
-            and "__autograph_generated_file" not in frame[0]
-        ]
+        return [frame for frame in self.frames if _is_users(frame[0])]
+
+    @property
+    def users_place(self) -> str | None:
+        """The last line of the user's that the message names: where a graph's node was made."""
+        places = [line for line in self.message if (m := _FRAME.match(line)) and _is_users(m[1])]
+        return places[-1] if places else None
+
+
+def _is_users(path: str) -> bool:
+    return not path.startswith("<") and not any(part in path for part in _NOT_THE_USERS)
 
 
 @dataclass

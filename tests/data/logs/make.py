@@ -26,7 +26,8 @@ COORDINATOR = """
     ps, worker, chief = {ps}, {worker}, {chief}
     cluster = {{"ps": [f"127.0.0.1:{{ps}}"], "worker": [f"127.0.0.1:{{worker}}"],
                "chief": [f"127.0.0.1:{{chief}}"]}}
-    os.environ["TF_CONFIG"] = json.dumps({{"cluster": cluster, "task": {{"type": job, "index": 0}}}})
+    task = {{"type": job, "index": 0}}
+    os.environ["TF_CONFIG"] = json.dumps({{"cluster": cluster, "task": task}})
     import tensorflow as tf
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
     if job != "chief":
@@ -163,6 +164,27 @@ SCRIPTS = {
         thread.start(); thread.join()
         raise SystemExit("no more data")
     """,
+    "cancelled": """
+        import traceback
+        from concurrent.futures import Future
+        try:
+            raise ValueError("row 7 has 3 columns")
+        except ValueError:
+            traceback.print_exc()
+        step = Future()
+        step.cancel()
+        step.result()
+    """,
+    "handled": """
+        import traceback
+        try:
+            open("not/there.txt")
+        except OSError:
+            traceback.print_exc()
+        print("going on without it")
+        class AbortedError(Exception): pass
+        raise AbortedError("the session is gone")
+    """,
     "silent": "print('epoch 1')\nprint('epoch 2')\nraise SystemExit(3)\n",
     "progress": """
         for i in range(300):
@@ -227,6 +249,11 @@ taken = socket.socket(); taken.bind(("0.0.0.0", {ps})); taken.listen()
 cluster = tf.train.ClusterSpec({{"ps": ["localhost:{ps}"], "worker": ["localhost:{worker}"]}})
 server = tf.train.Server(cluster, job_name="ps", task_index=0)
 """,
+    "tf_port_quiet": "import os\nos.environ['TF_CPP_MIN_LOG_LEVEL'] = '3'\n" + V1 + """
+import socket
+taken = socket.socket(); taken.bind(("0.0.0.0", {ps})); taken.listen()
+server = tf.train.Server({{"ps": ["localhost:{ps}"]}}, job_name="ps", task_index=0)
+""",
     "tf_cluster": V1 + """
 cluster = tf.train.ClusterSpec({"ps": ["localhost:2222"], "worker": ["localhost:2223"]})
 server = tf.train.Server(cluster, job_name="ps", task_index=1)
@@ -249,8 +276,9 @@ server = tf.train.Server(cluster, job_name="ps", task_index=1)
     coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
     @tf.function
     def step(x):
-        return tf.linalg.cholesky(x)
-    values = [coordinator.schedule(step, args=(-tf.eye(2),)) for _ in range(8)]
+        tf.debugging.assert_positive(x, "the loss is negative")
+        return x
+    values = [coordinator.schedule(step, args=(tf.constant(-1.0),)) for _ in range(8)]
     try:
         coordinator.join()
     finally:
@@ -323,7 +351,7 @@ def run(group: str, names: list[str], work: Path) -> None:
         process.wait()
         if name not in SKIPPED:
             (HERE / f"{name}.log").write_bytes(neutral(raw.read_bytes(), code_dir))
-        print(name, process.returncode)
+        sys.stdout.write(f"{name} {process.returncode}\n")
 
 
 def neutral(log: bytes, code_dir: Path) -> bytes:
