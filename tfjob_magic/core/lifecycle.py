@@ -342,7 +342,9 @@ def _finished(state: State, event: Finished) -> Step:
         ended=event.time,
     )
     if event.phase == LOST:
-        state = replace(state, reason="its supervisor died, and its tasks with it")
+        never = state.stopping_since is None and not any(t.pid for t in state.tasks.values())
+        what = "it was never started" if never else "its supervisor died, and its tasks with it"
+        state = replace(state, reason=what)
         for task in state.tasks.values():
             if task.phase == RUNNING:
                 state = _with(state, replace(task, phase="exited"))

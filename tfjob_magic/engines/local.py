@@ -160,11 +160,7 @@ def _launch(directory: RunDir, message: bytes, held: tuple[int, ...]) -> None:
         cwd="/",
         # Not the caller's environment, which is the tasks' and may hold secrets; only what an
         # interpreter may need to be started at all.
-        env={
-            name: os.environ[name]
-            for name in ("PATH", "LD_LIBRARY_PATH", "PYTHONHOME")
-            if name in os.environ
-        },
+        env={name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH") if name in os.environ},
     )
     with launcher:
         try:

@@ -186,10 +186,10 @@ class RunDir:
         try:
             self._stop_path.rename(taken)
             request = json.loads(taken.read_bytes())
-        except FileNotFoundError:
-            return None
-        grace = request["grace"]
-        return str(request["by"]), None if grace is None else float(grace)
+            grace = request["grace"]
+            return str(request["by"]), None if grace is None else float(grace)
+        except (OSError, ValueError, KeyError, TypeError):
+            return None  # there is none, or none that can be read: no reason to end a run
 
     def remove(self) -> None:
         """Delete the directory of a run that is over; raises ConflictError while it is not."""

@@ -82,7 +82,7 @@ class Supervisor:
         )
         self._clock = Clock()
         self._writer = EventWriter(directory.events_path)
-        self._pids: dict[int, str] = {}
+        self._alive: dict[int, Start] = {}  # by pid, the start that made it
         self._oom_before: dict[str, int] = {}
         self._queue: deque[Event] = deque()
         self._wakeups = Wakeups(
@@ -109,7 +109,7 @@ class Supervisor:
 
     def kill_all(self) -> None:
         """End every process below this one, without waiting."""
-        for pid in (*self._pids, *descendants(os.getpid())):
+        for pid in (*self._alive, *descendants(os.getpid())):
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
 
@@ -149,23 +149,23 @@ class Supervisor:
                 break
             if pid == 0:
                 break
-            name = self._pids.pop(pid, None)
-            if name is not None:
-                exits.append(self._exit(name, status, now))
+            start = self._alive.pop(pid, None)
+            if start is not None:
+                exits.append(self._exit(start, status, now))
         # Of what happened in one moment, success comes first: when the workers are done the job
         # has succeeded, whatever else fell over just then.
         exits.sort(key=lambda exited: exited.code != 0)
         self._queue.extend(exits)
 
-    def _exit(self, name: str, status: int, now: float) -> TaskExited:
+    def _exit(self, start: Start, status: int, now: float) -> TaskExited:
         killed = os.WIFSIGNALED(status)
         return TaskExited(
             now,
-            task=name,
-            attempt=self._state.tasks[name].attempt,
+            task=start.task,
+            attempt=start.attempt,
             code=None if killed else os.WEXITSTATUS(status),
             signal=os.WTERMSIG(status) if killed else None,
-            oom_kills=oom_kills() - self._oom_before[name],
+            oom_kills=oom_kills() - self._oom_before[start.task],
         )
 
     # What is to be done is done
@@ -197,7 +197,7 @@ class Supervisor:
                 )
             )
             return
-        self._pids[pid] = name
+        self._alive[pid] = action
         self._queue.append(
             TaskStarted(self._clock.read(), task=name, pid=pid, attempt=action.attempt)
         )
@@ -205,7 +205,7 @@ class Supervisor:
             self._queue.append(Noted(self._clock.read(), note=f"{name} {note}"))
 
     def _signal(self, names: tuple[str, ...], numbers: tuple[int, ...]) -> None:
-        groups = [pid for pid, name in self._pids.items() if name in names]
+        groups = [pid for pid, start in self._alive.items() if start.task in names]
         for pid in groups:
             for number in numbers:
                 with suppress(ProcessLookupError, PermissionError):
