@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 
-from tfjob_magic import client
+from tfjob_magic.client import server as client_server
 from tfjob_magic.service import Batch, Jobs, Run, Submission
 from tfjob_magic.service.inprocess import Service
 
@@ -75,7 +75,7 @@ def home(tmp_path, monkeypatch) -> Iterator[Path]:
     place = tmp_path / "runs"
     monkeypatch.setenv("TFJOB_HOME", str(place))
     monkeypatch.delenv("TFJOB_SOCKET", raising=False)
-    monkeypatch.setattr(client, "HANDSHAKE", DEADLINE)  # no test is about a busy machine
+    monkeypatch.setattr(client_server, "HANDSHAKE", DEADLINE)  # no test is about a busy machine
     yield place
     end_runs(place)
 

@@ -13,13 +13,16 @@ import tempfile
 import threading
 import time
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 from conftest import over, until, whole_logs
 
-from tfjob_magic import __version__, client
-from tfjob_magic.client import ServerJobs, connect
+from tfjob_magic import __version__
+from tfjob_magic.client import connect
+from tfjob_magic.client import server as client_server
+from tfjob_magic.client.server import ServerJobs
 from tfjob_magic.errors import NotFoundError, UnavailableError
 from tfjob_magic.service.inprocess import Service
 
@@ -104,7 +107,7 @@ def test_what_is_no_server_of_ours_is_not_talked_to(home, place, reply):
 
 
 def test_a_server_that_never_answers_is_given_up(home, place, monkeypatch):
-    monkeypatch.setattr(client, "HANDSHAKE", 0.05)
+    monkeypatch.setattr(client_server, "HANDSHAKE", 0.05)
     with answering(place / "s", None):
         assert isinstance(connect({"TFJOB_SOCKET": str(place / "s")}), Service)
 
@@ -181,13 +184,13 @@ def test_a_job_whose_caller_dies_before_it_hears_of_it_is_stopped(servers, home,
     first = Service().submit(job(f"import signal; signal.signal(15, 1); {FOREVER}", grace=1))
     until(lambda: Service().poll(first.id, {}).chunks)
     program = """
-import sys
+import json, sys
 from tfjob_magic.client import connect
 from tfjob_magic.service import Submission
-connect().submit(Submission.model_validate_json(sys.argv[1]))
+connect().submit(Submission(**json.loads(sys.argv[1])))
 """
     caller = subprocess.Popen(
-        [sys.executable, "-c", program, job(FOREVER, replace=True).model_dump_json()],
+        [sys.executable, "-c", program, json.dumps(asdict(job(FOREVER, replace=True)))],
         env={**os.environ, "TFJOB_SOCKET": str(server.socket), "TFJOB_HOME": str(home)},
     )
     until(lambda: Service().run(first.id).phase == "stopping")
@@ -206,7 +209,7 @@ def test_an_interrupt_ends_the_waiting_for_a_server_at_once(home, place):
         began = time.monotonic()
         with pytest.raises(KeyboardInterrupt):
             jobs.runs()
-        assert time.monotonic() - began < client.PATIENCE / 2
+        assert time.monotonic() - began < client_server.PATIENCE / 2
         timer.join()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 import sys
@@ -11,7 +12,8 @@ from pathlib import Path
 import pytest
 from conftest import alive, over, until, whole_logs
 
-from tfjob_magic.client import ServerJobs, connect
+from tfjob_magic.client import connect
+from tfjob_magic.client.server import ServerJobs
 from tfjob_magic.errors import ConflictError, InvalidJobError, NotFoundError
 from tfjob_magic.service import Submission
 from tfjob_magic.service.inprocess import MOST_BYTES, Service
@@ -129,14 +131,14 @@ def test_a_boot_file_that_is_there_runs_where_it_is(jobs, job, tmp_path):
     (tmp_path / "net" / "main.py").write_text("import part; print(part.name, __file__)")
     (tmp_path / "net" / "part.py").write_text("name = 'a part'")
     asked = job(job_dir=str(tmp_path), code_dir="net", boot_file="main.py")
-    run = over(jobs, jobs.submit(asked.model_copy(update={"source": None})).id)
+    run = over(jobs, jobs.submit(dataclasses.replace(asked, source=None)).id)
     assert run.phase == "succeeded"
     assert whole_logs(jobs, run.id)["worker-0"].split()[:2] == [b"a", b"part"]
     assert not (tmp_path / "net" / ".tfjob.json").exists()
 
 
 def test_a_boot_file_that_is_not_there_is_refused(jobs, job, tmp_path):
-    asked = job(boot_file="nothing.py").model_copy(update={"source": None})
+    asked = dataclasses.replace(job(boot_file="nothing.py"), source=None)
     for ask in (jobs.preview, jobs.submit):
         with pytest.raises(InvalidJobError, match=r"boot_file: .*nothing\.py"):
             ask(asked)
@@ -369,7 +371,7 @@ def test_the_flavors_are_listed(jobs):
 
 def test_a_job_without_an_environment_gets_the_services_own(jobs, job):
     asked = job("import os; print(bool(os.environ['PATH']))")
-    run = over(jobs, jobs.submit(asked.model_copy(update={"environment": {}})).id)
+    run = over(jobs, jobs.submit(dataclasses.replace(asked, environment={})).id)
     assert whole_logs(jobs, run.id) == {"worker-0": b"True\n"}
 
 

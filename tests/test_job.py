@@ -1,6 +1,7 @@
 """What a job may be, and how it is refused."""
 
 import math
+from dataclasses import FrozenInstanceError, fields
 
 import pytest
 from hypothesis import given
@@ -234,7 +235,10 @@ ANYTHING = st.recursive(
 )
 
 
-@given(st.dictionaries(st.sampled_from([*Job.model_fields, "other"]), ANYTHING))
+FIELDS = [*(field.name for field in fields(Job)), "other"]
+
+
+@given(st.dictionaries(st.sampled_from(FIELDS), ANYTHING))
 def test_anything_is_a_job_or_problems_of_ours(raw):
     try:
         made = parse({**RIGHT, **raw}, {})
@@ -274,7 +278,7 @@ def test_every_task_of_a_job_has_a_node_and_every_node_a_task(
 
 
 def test_a_job_is_immutable():
-    with pytest.raises(ValueError, match="frozen"):
+    with pytest.raises(FrozenInstanceError):
         job().nodes = 2
 
 

@@ -1,5 +1,6 @@
 """One machine carved into a job's nodes."""
 
+from dataclasses import replace
 from ipaddress import ip_address
 
 from hypothesis import given
@@ -130,7 +131,7 @@ def test_a_thousand_nodes_have_a_thousand_loopback_addresses():
 def test_nodes_never_exceed_machine_or_flavor(*, nodes, workers, cores, memory, devices, asked):
     flavor = Flavor("mine", "V100" if asked[2] else None, asked[2], asked[0], asked[1])
     wanted = job(nodes=nodes, workers=workers, flavor=Flavor(**{**vars(flavor), "cpus": 64}))
-    wanted = wanted.model_copy(update={"flavor": flavor})
+    wanted = replace(wanted, flavor=flavor)
     carved = carve(machine(cores, memory, devices), wanted)
     assert len(carved) == nodes
     used = [core for node in carved for core in node.capacity.cores]

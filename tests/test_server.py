@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 import urllib.request
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,8 @@ from conftest import alive, over, until
 from jupyter_client import BlockingKernelClient
 
 from tfjob_magic import __version__
-from tfjob_magic.client import ServerJobs, connect
+from tfjob_magic.client import connect
+from tfjob_magic.client.server import ServerJobs
 from tfjob_magic.server import door
 from tfjob_magic.server.app import TfjobExtension
 from tfjob_magic.server.handlers import LARGEST_BODY, Backend
@@ -68,7 +70,7 @@ def started(server, job):
     runs = []
 
     def start(program: str, **fields):
-        reply = server.ask("POST", f"{API}/runs", job(program, **fields).model_dump())
+        reply = server.ask("POST", f"{API}/runs", asdict(job(program, **fields)))
         assert reply.status == 200, reply.body
         runs.append(reply.json["id"])
         return reply.json
@@ -150,7 +152,7 @@ def browser(server):
 
 def test_a_browser_without_the_xsrf_token_is_refused(server, browser, job):
     cookie = "; ".join(f"{cookie.name}={cookie.value}" for cookie in browser)
-    asked = job().model_dump()
+    asked = asdict(job())
     refused = server.ask("POST", f"{API}/preview", asked, {"Cookie": cookie})
     assert refused.status == 403
     token = next(cookie.value for cookie in browser if cookie.name == "_xsrf")
@@ -259,16 +261,16 @@ def test_only_a_tasks_log_is_a_log(server, started, task):
 
 
 def test_each_kind_of_error_has_its_status(server, started, job, tmp_path):
-    invalid = server.ask("POST", f"{API}/runs", job(nodes=0).model_dump())
+    invalid = server.ask("POST", f"{API}/runs", asdict(job(nodes=0)))
     assert (invalid.status, invalid.json["error"]) == (400, "InvalidJobError")
     assert [problem["field"] for problem in invalid.json["problems"]] == ["nodes"]
     assert "nodes" in invalid.json["message"]
     missing = server.ask("GET", f"{API}/runs/nothing")
     assert (missing.status, missing.json["error"]) == (404, "NotFoundError")
     started(FOREVER)
-    conflict = server.ask("POST", f"{API}/runs", job().model_dump())
+    conflict = server.ask("POST", f"{API}/runs", asdict(job()))
     assert (conflict.status, conflict.json["error"]) == (409, "ConflictError")
-    strict = job(strict=True, nodes=1000, code_dir="other").model_dump()
+    strict = asdict(job(strict=True, nodes=1000, code_dir="other"))
     unavailable = server.ask("POST", f"{API}/runs", strict)
     assert (unavailable.status, unavailable.json["error"]) == (503, "UnavailableError")
 
@@ -466,8 +468,8 @@ print('begun', flush=True)
 while not os.path.exists('go'): time.sleep(0.01)
 print('done', flush=True)
 """
-    going = first.ask("POST", f"{API}/runs", job(program, nodes=2).model_dump()).json
-    quick = first.ask("POST", f"{API}/runs", job("print('q')", code_dir="quick").model_dump()).json
+    going = first.ask("POST", f"{API}/runs", asdict(job(program, nodes=2))).json
+    quick = first.ask("POST", f"{API}/runs", asdict(job("print('q')", code_dir="quick"))).json
     until(lambda: first.ask("GET", f"{API}/runs/{going['id']}").json["phase"] == "running")
     pids = [task["pid"] for task in first.ask("GET", f"{API}/runs/{going['id']}").json["tasks"]]
     first.kill()

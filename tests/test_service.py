@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -189,13 +190,13 @@ def test_a_run_whose_supervisor_was_killed_is_lost_and_its_tasks_are_gone(servic
 
 def test_a_run_outlives_the_process_that_started_it(service, job, home):
     program = """
-import os, signal, sys
+import json, os, signal, sys
 from tfjob_magic.service import Submission
 from tfjob_magic.service.inprocess import Service
-Service().submit(Submission.model_validate_json(sys.argv[1]))
+Service().submit(Submission(**json.loads(sys.argv[1])))
 os.kill(os.getpid(), signal.SIGKILL)
 """
-    command = [sys.executable, "-c", program, job(FOREVER).model_dump_json()]
+    command = [sys.executable, "-c", program, json.dumps(asdict(job(FOREVER)))]
     died = subprocess.run(command, check=False)
     assert died.returncode == -signal.SIGKILL
     (run,) = service.runs()

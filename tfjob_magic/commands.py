@@ -11,9 +11,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.table import Table
-
 from tfjob_magic import drawing, summary
 from tfjob_magic.core import exits
 from tfjob_magic.core.job import slug
@@ -225,6 +222,9 @@ def _print_json(value: object, face: Face) -> None:
 
 def _print_table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]], face: Face) -> None:
     """Print a table without borders; where the width has no limit nothing is cut or wrapped."""
+    from rich.console import Console  # noqa: PLC0415 - a job starts sooner without it
+    from rich.table import Table  # noqa: PLC0415
+
     table = Table(*head, box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for row in rows:
         table.add_row(*row)

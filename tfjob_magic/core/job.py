@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Mapping
-from typing import Literal
-
-from pydantic import BaseModel, ConfigDict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
 
 from tfjob_magic.core import shares
 from tfjob_magic.core.asked import NAME_LENGTH, check
-from tfjob_magic.core.flavor import Flavor  # noqa: TC001 - pydantic reads it
 from tfjob_magic.errors import InvalidJobError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tfjob_magic.core.flavor import Flavor
 
 PoolName = Literal["shared", "dedicated"]
 NicName = Literal["auto", "none", "roce", "infiniband"]
@@ -20,10 +22,9 @@ NetworkName = Literal["auto", "container", "host"]
 ClusterFlags = Literal["auto", "all", "none"]
 
 
-class Job(BaseModel):
+@dataclass(frozen=True, kw_only=True)
+class Job:
     """One job. Field names are the options' names; `parse` makes one out of raw values."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str
     job_dir: str  # absolute; becomes MA_JOB_DIR
@@ -36,7 +37,7 @@ class Job(BaseModel):
     nic: NicName = "auto"
     network: NetworkName = "auto"
     python: str  # absolute path of the interpreter
-    env: dict[str, str] = {}
+    env: Mapping[str, str] = field(default_factory=dict)
     ps: int | None = None
     workers: int | None = None
     chief: bool = False
@@ -67,7 +68,8 @@ def parse(raw: Mapping[str, object], own: Mapping[str, Flavor]) -> Job:
     values, problems = check(raw, own)
     if problems:
         raise InvalidJobError(problems)
-    return Job.model_validate(values)
+    checked: dict[str, Any] = values
+    return Job(**checked)
 
 
 def slug(text: str) -> str:

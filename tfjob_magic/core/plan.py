@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tfjob_magic.core import flags as cluster_flags
 from tfjob_magic.core import network as networks
 from tfjob_magic.core import rehearsal
+from tfjob_magic.core.flavor import Flavor
 from tfjob_magic.core.job import Job
 from tfjob_magic.core.network import Mode, Network
 from tfjob_magic.core.node import Nic, Node
@@ -176,7 +177,8 @@ def to_json(plan: Plan, *, masked: bool = True) -> dict[str, Any]:
 
     What is asked has no `cores` and `devices`: nobody asks for particular ones.
     """
-    job = plan.job.model_dump(mode="json")
+    job = asdict(plan.job)
+    job["parameters"] = list(plan.job.parameters)
     if masked:
         job["env"] = dict.fromkeys(plan.job.env, MASK)
     return {
@@ -218,7 +220,7 @@ def from_json(raw: Mapping[str, Any]) -> Plan:
     nic = raw["network"]["nic"]
     return Plan(
         run=raw["run"],
-        job=Job.model_validate(raw["job"]),
+        job=_job(raw["job"]),
         network=Network(
             raw["network"]["mode"], raw["network"]["reason"], Nic(**nic) if nic else None
         ),
@@ -305,6 +307,11 @@ def _asked(share: Share) -> dict[str, Any]:
 
 def _granted(share: Share) -> dict[str, Any]:
     return {**asdict(share), "cores": list(share.cores), "devices": list(share.devices)}
+
+
+def _job(raw: Mapping[str, Any]) -> Job:
+    made = {"flavor": Flavor(**raw["flavor"]), "parameters": tuple(raw["parameters"])}
+    return Job(**{**raw, **made})
 
 
 def _share(raw: Mapping[str, Any]) -> Share:

@@ -19,13 +19,13 @@ from tornado.log import access_log
 from tornado.netutil import bind_unix_socket
 from tornado.web import Application, RequestHandler
 
+from tfjob_magic.client import VARIABLE
 from tfjob_magic.server.handlers import LARGEST_BODY, Backend, SocketHandler
 from tfjob_magic.server.operations import OPERATIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-VARIABLE = "TFJOB_SOCKET"
 _SHORT = "/tmp"  # noqa: S108 - what is made there is checked to be ours
 _LONGEST_PATH = 100  # bytes; the system's limit is 104 to 108
 

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from base64 import urlsafe_b64decode
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, ClassVar, Protocol
-
-from pydantic import BaseModel, BeforeValidator, ConfigDict
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 if TYPE_CHECKING:
     from tfjob_magic.core.flavor import Flavor
     from tfjob_magic.core.plan import Plan
 
 
-class Submission(BaseModel):
+@dataclass(frozen=True)
+class Submission:
     """What a face hands in: the job as the user wrote it, not yet checked.
 
     `job` maps the fields of `Job` to raw values (`flavor` is its text); what is absent takes its
@@ -21,12 +19,12 @@ class Submission(BaseModel):
     already. `environment` is the caller's own, passed to the tasks and never written down.
     """
 
-    model_config = ConfigDict(extra="forbid")
+    __pydantic_config__: ClassVar = {"extra": "forbid"}  # for the doors, which check what comes
 
     job: dict[str, object]
     source: str | None = None
     replace: bool = False
-    environment: dict[str, str] = {}
+    environment: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -93,19 +91,15 @@ class Run:
         return self.phase in {"succeeded", "failed", "stopped", "lost"}
 
 
-def _from_base64(data: bytes | str) -> bytes:
-    return urlsafe_b64decode(data) if isinstance(data, str) else data
-
-
 @dataclass(frozen=True)
 class Chunk:
     """Bytes of one task's log: from `offset` on, `data` as written (Base64 in JSON)."""
 
-    __pydantic_config__: ClassVar = ConfigDict(ser_json_bytes="base64")
+    __pydantic_config__: ClassVar = {"ser_json_bytes": "base64"}
 
     task: str
     offset: int
-    data: Annotated[bytes, BeforeValidator(_from_base64)]
+    data: bytes
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from tfjob_magic.core import lifecycle, plan
 from tfjob_magic.core.events import Created
 from tfjob_magic.errors import NotFoundError, UnavailableError
-from tfjob_magic.service import causes
 from tfjob_magic.service.model import Run, TaskStatus
 from tfjob_magic.store import rundir
 from tfjob_magic.store.rundir import RunDir
@@ -56,6 +55,8 @@ class Record:
         state = self._read()
         with self._lock:
             if state.over and not self._explained:
+                from tfjob_magic.service import causes  # noqa: PLC0415 - many patterns, rarely used
+
                 self._cause = causes.find(state, self.plan, self.directory)
                 self._explained = True
             return self._run(state, self._cause)

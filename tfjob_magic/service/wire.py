@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from base64 import urlsafe_b64decode
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
@@ -10,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from tfjob_magic import errors
 from tfjob_magic.core import plan as plans
 from tfjob_magic.errors import InvalidJobError, Problem, TfjobError, UnavailableError
+from tfjob_magic.service.model import Batch
 
 if TYPE_CHECKING:
     from tfjob_magic.core.plan import Plan
@@ -85,6 +87,13 @@ def decode(kind: type[T], data: bytes) -> T:
         raise InvalidJobError(problems) from None
     except (ValueError, RecursionError) as error:
         raise InvalidJobError([Problem("body", f"this is no JSON: {error}")]) from None
+
+
+def decode_batch(data: bytes) -> Batch:
+    """Read the batch that `encode` wrote; only this kind holds bytes."""
+    raw = json.loads(data)
+    chunks = [{**chunk, "data": urlsafe_b64decode(chunk["data"])} for chunk in raw["chunks"]]
+    return _adapter(Batch).validate_python({**raw, "chunks": chunks})
 
 
 def encode_plan(plan: Plan) -> bytes:

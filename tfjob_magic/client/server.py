@@ -1,4 +1,4 @@
-"""How a face reaches the service: behind the Jupyter server's socket, else in this process."""
+"""The service behind the Jupyter server's unix socket."""
 
 from __future__ import annotations
 
@@ -12,15 +12,13 @@ from tfjob_magic import __version__
 from tfjob_magic.core.flavor import Flavor
 from tfjob_magic.errors import TfjobError, UnavailableError
 from tfjob_magic.service import Batch, Run, Submission, wire
-from tfjob_magic.service.inprocess import Service
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from tfjob_magic.core.plan import Plan
-    from tfjob_magic.service import Jobs
+    from tfjob_magic.service.inprocess import Service
 
-VARIABLE = "TFJOB_SOCKET"
 HANDSHAKE = 0.25  # seconds in which a server has to answer; one at rest takes a thousandth
 PATIENCE = 60.0  # seconds; the longest poll takes ten
 _ERROR = 400  # the first HTTP status that is one
@@ -28,19 +26,8 @@ _ERROR = 400  # the first HTTP status that is one
 T = TypeVar("T")
 
 
-def connect(environ: Mapping[str, str] = os.environ) -> Jobs:
-    """Find the service: the server's where its socket answers for this user, version and home.
-
-    Otherwise it runs in this process. Both do the same, on the same run directories.
-    """
-    here = Service()
-    path = environ.get(VARIABLE)
-    if path and _answers(path, here):
-        return ServerJobs(path, here)
-    return here
-
-
-def _answers(path: str, here: Service) -> bool:
+def answers(path: str, here: Service) -> bool:
+    """Whether a server listens there for this user, this version and these run directories."""
     try:
         with _Connection(path, HANDSHAKE) as connection:
             hello = wire.decode(wire.Hello, connection.ask("GET", "hello"))
@@ -121,7 +108,7 @@ class ServerJobs:
         body = wire.encode(wire.PollRequest, wire.PollRequest(cursors=cursors, wait=wait))
         return self._ask(
             ("POST", f"{_path(name)}/poll", body),
-            lambda reply: wire.decode(Batch, reply),
+            wire.decode_batch,
             lambda: self._here.poll(name, cursors, wait),
         )
 
