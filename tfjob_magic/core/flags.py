@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import ast
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from tfjob_magic.core.job import ClusterFlags
-from tfjob_magic.core.parsers import Parser, parsers
-from tfjob_magic.core.syntax import program
+from tfjob_magic.core import parsers, syntax
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tfjob_magic.core.job import ClusterFlags
+    from tfjob_magic.core.parsers import Parser
+    from tfjob_magic.core.syntax import Program
 
 
 @dataclass(frozen=True)
@@ -35,34 +41,47 @@ def choose(policy: ClusterFlags, boot_file: str, sources: Mapping[str, str]) -> 
     """
     if policy == "none":
         return Flags((), ())
-    read = program(boot_file, sources)
-    if read is None:
-        note = f"{boot_file} could not be read as Python 3: all four cluster flags are passed to it"
-        return Flags(ALL.passed, (note,) if policy == "auto" and boot_file in sources else ())
-    found = parsers(read)
+    program = syntax.program(boot_file, sources)
+    if program is None:
+        unread = policy == "auto" and boot_file in sources
+        note = f"{boot_file} is no Python 3 that could be read: all four cluster flags are passed"
+        return Flags(ALL.passed, (note,) if unread else ())
+    found = parsers.find(program)
     declared: set[str] = set().union(*(parser.declared for parser in found))
-    wanted = tuple(
-        "--PS_hosts" if flag == "--ps_hosts" and "--PS_hosts" in declared else flag
-        for flag in (*ALL.passed, *(("--task_name",) if "--task_name" in declared else ()))
-    )
+    wanted = [*ALL.passed, *(["--task_name"] if "--task_name" in declared else [])]
+    if "--PS_hosts" in declared:
+        wanted[wanted.index("--ps_hosts")] = "--PS_hosts"
     if policy == "all":
-        return Flags(wanted, ())
-    passed = tuple(flag for flag in wanted if all(parser.takes(flag) for parser in found))
+        return Flags(tuple(wanted), ())
+    if not found and _by_position(program):
+        note = (
+            f"{boot_file} reads sys.argv by position and has no parser: the cluster flags come"
+            " first there, as on ModelArts; --cluster-flags none leaves them out"
+        )
+        return Flags(tuple(wanted), (note,))
+    passed = [flag for flag in wanted if all(parser.takes(flag) for parser in found)]
     left_out = [flag for flag in wanted if flag not in passed]
-    return Flags(passed, (_note(boot_file, left_out, found),) if left_out else ())
+    return Flags(tuple(passed), (_note(boot_file, left_out, found),) if left_out else ())
 
 
 def _note(boot_file: str, left_out: list[str], found: list[Parser]) -> str:
-    """One line: what is left out and why, and that the service would pass it."""
-    by = " and ".join(
-        dict.fromkeys(p.kind for p in found if not all(p.takes(flag) for flag in left_out))
-    )
-    last = f" and {left_out[-1]}" if len(left_out) > 1 else left_out[-1]
-    names = ", ".join(left_out[:-1]) + last
-    seems = " seems to" if any(parser.guessed for parser in found) else ""
-    verb = "refuse" if seems else "refuses"
+    """Say in one line what is left out and why, and that the service would pass it."""
+    refusing = [parser for parser in found if not all(parser.takes(flag) for flag in left_out)]
+    kinds = " and ".join(parser.kind for parser in refusing)
+    names = " and ".join([", ".join(left_out[:-1]), left_out[-1]] if left_out[1:] else left_out)
+    verb = "seems not to take" if any(parser.guessed for parser in refusing) else "does not take"
     return (
-        f"{names} left out: {boot_file} ({by}){seems} {verb} "
-        f"{'it' if len(left_out) == 1 else 'them'}; ModelArts passes all four there "
-        "(--cluster-flags all does the same)"
+        f"{boot_file} ({kinds}) {verb} {names}, which ModelArts passes there: left out"
+        " (--cluster-flags all passes them here too)"
+    )
+
+
+def _by_position(program: Program) -> bool:
+    """Say whether the program reads arguments as `sys.argv[1]`."""
+    return any(
+        isinstance(node, ast.Subscript)
+        and isinstance(node.slice, ast.Constant)
+        and node.slice.value != 0
+        and program.resolve(module, node.value) == "sys.argv"
+        for module, node in program.nodes()
     )

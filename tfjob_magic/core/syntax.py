@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import ast
 import warnings
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
 
 Unit = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
 def tree(text: str) -> ast.Module | None:
-    """The syntax tree; None for what this Python cannot read (Python 2, say)."""
+    """Parse a text; None for what this Python cannot read (Python 2, say)."""
     with warnings.catch_warnings():  # an odd escape in the user's string is not our output
         warnings.simplefilter("ignore")
         try:
@@ -21,18 +24,18 @@ def tree(text: str) -> ast.Module | None:
 
 
 def module_name(path: str) -> str:
-    """The dotted name under which the file at a relative path is imported."""
+    """Return the dotted name under which the file at a relative path is imported."""
     parts = path.removesuffix(".py").split("/")
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
 def package(path: str) -> str:
-    """The package that relative imports in the file at `path` start from; empty at the top."""
+    """Return the package that a file's relative imports start from; empty at the top."""
     return ".".join(path.split("/")[:-1])
 
 
 def _origin(node: ast.ImportFrom, inside: str) -> str | None:
-    """The dotted module that a `from … import` reads from; None where it leaves the code dir."""
+    """Return the module that a `from … import` reads; None where it leaves the code dir."""
     if not node.level:
         return node.module or ""
     parts = inside.split(".") if inside else []
@@ -43,7 +46,7 @@ def _origin(node: ast.ImportFrom, inside: str) -> str | None:
 
 
 def imported(module: ast.Module, inside: str) -> list[str]:
-    """The dotted names that a module of the package `inside` may import, in order.
+    """Return the dotted names that a module of the package `inside` may import, in order.
 
     `from a import b` gives both `a` and `a.b`, since b may be a module.
     """
@@ -59,7 +62,7 @@ def imported(module: ast.Module, inside: str) -> list[str]:
 
 
 def chain(node: ast.expr) -> str | None:
-    """`a.b.c` as text; None for anything but names and attributes."""
+    """Return `a.b.c` as text; None for anything but names and attributes."""
     parts: list[str] = []
     while isinstance(node, ast.Attribute):
         parts.append(node.attr)
@@ -70,7 +73,7 @@ def chain(node: ast.expr) -> str | None:
 
 
 def is_main_guard(node: ast.stmt) -> bool:
-    """Whether this is `if __name__ == "__main__":`."""
+    """Say whether this is `if __name__ == "__main__":`."""
     return isinstance(node, ast.If) and any(
         isinstance(part, ast.Name) and part.id == "__name__" for part in ast.walk(node.test)
     )
@@ -80,7 +83,8 @@ def is_main_guard(node: ast.stmt) -> bool:
 class Module:
     """One source: its statements that run on import, its functions and classes, its names.
 
-    `names` maps a name to the dotted thing it stands for, through imports and plain assignments.
+    `names` maps a name to the dotted thing it stands for, through imports and plain assignments;
+    `stars` are the modules of which everything is imported.
     """
 
     path: str
@@ -90,9 +94,9 @@ class Module:
     stars: tuple[str, ...]
 
     def dotted(self, node: ast.expr) -> str | None:
-        """What an expression names, with this module's aliases resolved."""
+        """Return what an expression names, with this module's aliases resolved."""
         text = chain(node)
-        for _ in range(8):  # aliases of aliases; a cycle ends here
+        for _ in range(_MOST_ALIASES):
             head, dot, rest = (text or "").partition(".")
             if text is None or head not in self.names:
                 return text
@@ -100,25 +104,10 @@ class Module:
         return text
 
 
+_MOST_ALIASES = 8  # an alias of an alias of …; a cycle ends here
+
+
 def _module(path: str, parsed: ast.Module, *, boot: bool) -> Module:
-    names: dict[str, str] = {}
-    stars: list[str] = []
-    for node in ast.walk(parsed):
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                if alias.asname:
-                    names[alias.asname] = alias.name
-        elif isinstance(node, ast.ImportFrom):
-            origin = _origin(node, package(path)) or ""
-            for alias in node.names:
-                if alias.name == "*":
-                    stars.append(origin)
-                else:
-                    names[alias.asname or alias.name] = f"{origin}.{alias.name}".strip(".")
-        elif isinstance(node, ast.Assign) and (value := chain(node.value)) is not None:
-            for target in node.targets:
-                if isinstance(target, ast.Name) and target.id != value.partition(".")[0]:
-                    names.setdefault(target.id, value)
     units: dict[str, list[Unit]] = {}
     statements: list[ast.stmt] = []
     for statement in parsed.body:
@@ -126,55 +115,65 @@ def _module(path: str, parsed: ast.Module, *, boot: bool) -> Module:
             units.setdefault(statement.name, []).append(statement)
         elif boot or not is_main_guard(statement):
             statements.append(statement)
-    names = {name: value for name, value in names.items() if name != value and name not in units}
+    imports = [node for node in ast.walk(parsed) if isinstance(node, ast.ImportFrom)]
+    origins = [(_origin(node, package(path)) or "", node) for node in imports]
+    stars = [origin for origin, node in origins if node.names[0].name == "*"]
+    aliases = dict(_aliases(parsed, origins))
+    names = {name: value for name, value in aliases.items() if name != value and name not in units}
     return Module(path, tuple(statements), units, names, tuple(stars))
+
+
+def _aliases(
+    parsed: ast.Module, origins: list[tuple[str, ast.ImportFrom]]
+) -> Iterator[tuple[str, str]]:
+    """Yield a module's names and what they stand for; an import comes last and so wins."""
+    for node in ast.walk(parsed):
+        if isinstance(node, ast.Assign) and (value := chain(node.value)) is not None:
+            for target in node.targets:
+                if isinstance(target, ast.Name) and target.id != value.partition(".")[0]:
+                    yield target.id, value
+    for node in ast.walk(parsed):
+        if isinstance(node, ast.Import):
+            yield from ((alias.asname, alias.name) for alias in node.names if alias.asname)
+    for origin, imported_from in origins:
+        for alias in imported_from.names:
+            yield alias.asname or alias.name, f"{origin}.{alias.name}".strip(".")
 
 
 @dataclass(frozen=True)
 class Program:
-    """The modules of a boot file, and the statements and units of each that may run."""
+    """The modules of a boot file (its own is `__main__`), and of each the code that may run."""
 
     modules: dict[str, Module]
     live: dict[str, list[ast.stmt]]
 
     def nodes(self) -> Iterator[tuple[Module, ast.AST]]:
-        """Every node of the code that may run, with its module."""
+        """Yield every node of the code that may run, with its module."""
         for name, statements in self.live.items():
             for statement in statements:
                 for node in ast.walk(statement):
                     yield self.modules[name], node
 
     def resolve(self, module: Module, node: ast.expr) -> str | None:
-        """What an expression names, followed through the program's own modules."""
+        """Return what an expression names, followed through the program's own modules."""
         text = module.dotted(node)
-        for _ in range(8):
-            if text is None:
-                return None
-            owner, _, name = text.rpartition(".")
+        for _ in range(_MOST_ALIASES):
+            owner, _, name = (text or "").rpartition(".")
             holder = self.modules.get(owner)
             if holder is None or name not in holder.names:
                 return text
             text = holder.names[name]
         return text
 
-    def unit(self, module: Module, node: ast.expr) -> Unit | None:
-        """The program's own function or class that an expression names."""
-        text = self.resolve(module, node)
-        if text is None:
-            return None
-        owner, _, name = text.rpartition(".")
+    def unit(self, module: Module, node: ast.expr) -> tuple[Module, Unit] | None:
+        """Return the program's own function or class that an expression names."""
+        owner, _, name = (self.resolve(module, node) or "").rpartition(".")
         holder = self.modules.get(owner) if owner else module
-        return holder.units[name][-1] if holder and name in holder.units else None
-
-
-def _runs_by_itself(module: Module, unit: Unit) -> bool:
-    """Whether a decorator (other than click's own) may register the unit to be called."""
-    decorators = [d.func if isinstance(d, ast.Call) else d for d in unit.decorator_list]
-    return any(not (module.dotted(d) or "").startswith("click.") for d in decorators)
+        return (holder, holder.units[name][-1]) if holder and name in holder.units else None
 
 
 def program(boot_file: str, sources: Mapping[str, str]) -> Program | None:
-    """The program that `boot_file` starts; None where it cannot be read as Python 3.
+    """Return the program that `boot_file` starts; None where it cannot be read as Python 3.
 
     A function counts as running when code that runs names it, so that the parser in another
     module's `if __name__ == "__main__":` is not taken for the boot file's.
@@ -187,37 +186,44 @@ def program(boot_file: str, sources: Mapping[str, str]) -> Program | None:
             modules["__main__" if boot else module_name(path)] = _module(path, parsed, boot=boot)
     if "__main__" not in modules:
         return None
-    live: dict[str, list[ast.stmt]] = {name: list(m.statements) for name, m in modules.items()}
-    result = Program(modules, live)
-    waiting = [(name, stmt) for name, statements in live.items() for stmt in statements]
+    result = Program(modules, {name: list(m.statements) for name, m in modules.items()})
     for name, module in modules.items():
-        for units in module.units.values():
-            found = [(name, u) for u in units if _runs_by_itself(module, u)]
-            live[name].extend(unit for _, unit in found)
-            waiting.extend(found)
+        units = [unit for same in module.units.values() for unit in same]
+        result.live[name] += [unit for unit in units if _runs_by_itself(module, unit)]
+    _spread(result)
+    return result
+
+
+def _runs_by_itself(module: Module, unit: Unit) -> bool:
+    """Say whether a decorator (other than click's own) may register the unit to be called."""
+    decorators = [d.func if isinstance(d, ast.Call) else d for d in unit.decorator_list]
+    return any(not (module.dotted(d) or "").startswith("click.") for d in decorators)
+
+
+def _spread(of: Program) -> None:
+    """Add what running code names to the code that may run, until there is no more."""
+    waiting = [
+        (name, statement) for name, statements in of.live.items() for statement in statements
+    ]
     seen = {id(statement) for _, statement in waiting}
     while waiting:
         name, statement = waiting.pop()
         for node in ast.walk(statement):
-            for owner, wanted in _named(modules, name, node):
-                for unit in modules[owner].units.get(wanted, []):
+            for owner, wanted in _named(of, name, node):
+                for unit in of.modules[owner].units.get(wanted, []):
                     if id(unit) not in seen:
                         seen.add(id(unit))
-                        live[owner].append(unit)
+                        of.live[owner].append(unit)
                         waiting.append((owner, unit))
-    return result
 
 
-def _named(modules: dict[str, Module], name: str, node: ast.AST) -> Iterator[tuple[str, str]]:
-    """The (module, unit) pairs that a node of module `name` may refer to."""
-    module = modules[name]
+def _named(of: Program, name: str, node: ast.AST) -> Iterator[tuple[str, str]]:
+    """Yield the (module, unit) pairs that a node of the module `name` may refer to."""
+    module = of.modules[name]
     if isinstance(node, ast.Name) and node.id not in module.names:
         yield name, node.id
-        for star in module.stars:
-            if star in modules:
-                yield star, node.id
+        yield from ((star, node.id) for star in module.stars if star in of.modules)
     elif isinstance(node, ast.Name | ast.Attribute):
-        text = Program(modules, {}).resolve(module, node) or ""
-        owner, _, unit = text.rpartition(".")
-        if owner in modules:
+        owner, _, unit = (of.resolve(module, node) or "").rpartition(".")
+        if owner in of.modules:
             yield owner, unit
