@@ -249,7 +249,7 @@ def test_a_request_that_cannot_be_read_ends_no_run(launch):
     run = launch({"worker-0": JOIN}).joined("worker-0")
     (run.directory.path / "requests" / "stop.json").write_text("{")
     os.kill(run.supervisor, signal.SIGCHLD)
-    until(lambda: (run.directory.path / "requests" / ".taken").exists(), "it is taken")
+    until((run.directory.path / "requests" / ".taken").exists, "it is taken")
     run.directory.request_stop("the test")
     assert run.end().reason == "stopped by the test"
 
