@@ -68,7 +68,7 @@ def launch(
     raises; that a run fails is no error here.
     """
     run = jobs.submit(asked)
-    face.say("\n".join([summary.heading(run), *_notes(run)]))
+    face.say("\n".join([summary.heading(run), *_notes(run, face)]))
     if command.detach and not interrupts.received:
         face.say(f"started; `tfjob logs {run.id} --follow` shows it, `tfjob stop {run.id}` ends it")
         return run, None
@@ -154,7 +154,7 @@ def _show(command: Command, jobs: Jobs, face: Face) -> None:
         face,
     )
     if run.notes:
-        face.write("\n".join(["", *_notes(run), ""]))
+        face.write("\n".join(["", *_notes(run, face), ""]))
     if run.cause is not None:
         face.write(f"\n{summary.failure(run)}\n")
 
@@ -208,8 +208,8 @@ def _flavors(jobs: Jobs, face: Face) -> None:
     )
 
 
-def _notes(run: Run) -> list[str]:
-    return [f"• {note}" for note in run.notes]
+def _notes(run: Run, face: Face) -> list[str]:
+    return [line for note in run.notes for line in drawing.bullet(note, face.width or _UNLIMITED)]
 
 
 def _run_json(run: Run) -> dict[str, object]:

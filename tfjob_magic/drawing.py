@@ -39,8 +39,13 @@ def draw(plan: Plan, width: int = 80) -> str:
     lines += _row(plan, rows[-1], box)
     lines += _network(plan, len(rows[-1]), box, width)
     for note in plan.notes:
-        lines += textwrap.wrap(note, width, initial_indent="• ", subsequent_indent="  ")
+        lines += bullet(note, width)
     return "\n".join(line.rstrip() for line in lines)
+
+
+def bullet(note: str, width: int) -> list[str]:
+    """Set a note as a bulleted paragraph of lines of `width` columns."""
+    return textwrap.wrap(note, width, initial_indent="• ", subsequent_indent="  ")
 
 
 def commands(plan: Plan) -> str:
