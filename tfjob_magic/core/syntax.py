@@ -95,16 +95,18 @@ class Module:
 
     def dotted(self, node: ast.expr) -> str | None:
         """Return what an expression names, with this module's aliases resolved."""
-        text = chain(node)
-        for _ in range(_MOST_ALIASES):
-            head, dot, rest = (text or "").partition(".")
-            if text is None or head not in self.names:
-                return text
-            text = self.names[head] + dot + rest
-        return text
+        return _through(self.names, node)
 
 
-_MOST_ALIASES = 8  # an alias of an alias of …; a cycle ends here
+_MOST_IMPORTS = 8  # of a name from module to module; a cycle ends here
+
+
+def _through(names: dict[str, str], node: ast.expr) -> str | None:
+    text = chain(node)
+    if text is None:
+        return None
+    head, dot, rest = text.partition(".")
+    return names.get(head, head) + dot + rest
 
 
 def _module(path: str, parsed: ast.Module, *, boot: bool) -> Module:
@@ -118,20 +120,21 @@ def _module(path: str, parsed: ast.Module, *, boot: bool) -> Module:
     imports = [node for node in ast.walk(parsed) if isinstance(node, ast.ImportFrom)]
     origins = [(_origin(node, package(path)) or "", node) for node in imports]
     stars = [origin for origin, node in origins if node.names[0].name == "*"]
-    aliases = dict(_aliases(parsed, origins))
-    names = {name: value for name, value in aliases.items() if name != value and name not in units}
+    names = dict(_imports(parsed, origins))
+    for node in ast.walk(parsed):
+        if isinstance(node, ast.Assign) and (value := _through(names, node.value)) is not None:
+            for target in node.targets:
+                if isinstance(target, ast.Name) and target.id != value.partition(".")[0]:
+                    names.setdefault(target.id, value)
+    for name in units:  # a definition of the module's own hides an import of the name
+        names.pop(name, None)
     return Module(path, tuple(statements), units, names, tuple(stars))
 
 
-def _aliases(
+def _imports(
     parsed: ast.Module, origins: list[tuple[str, ast.ImportFrom]]
 ) -> Iterator[tuple[str, str]]:
-    """Yield a module's names and what they stand for; an import comes last and so wins."""
-    for node in ast.walk(parsed):
-        if isinstance(node, ast.Assign) and (value := chain(node.value)) is not None:
-            for target in node.targets:
-                if isinstance(target, ast.Name) and target.id != value.partition(".")[0]:
-                    yield target.id, value
+    """Yield the names that a module's imports bind, and what they stand for."""
     for node in ast.walk(parsed):
         if isinstance(node, ast.Import):
             yield from ((alias.asname, alias.name) for alias in node.names if alias.asname)
@@ -157,7 +160,7 @@ class Program:
     def resolve(self, module: Module, node: ast.expr) -> str | None:
         """Return what an expression names, followed through the program's own modules."""
         text = module.dotted(node)
-        for _ in range(_MOST_ALIASES):
+        for _ in range(_MOST_IMPORTS):
             owner, _, name = (text or "").rpartition(".")
             holder = self.modules.get(owner)
             if holder is None or name not in holder.names:

@@ -21,11 +21,10 @@ def find(program: Program) -> list[Parser]:
     """Return every reading of the command line by the program; empty when it has no parser."""
     made = calls(program)
     added, flags = objects.find(program, made), registry.find(program, made)
-    if added is not None and flags is not None:
-        if any(call.name.endswith("argparse_flags.ArgumentParser") for call in made):
-            added.declared |= flags.declared
-        if flags.kind == registry.KIND_OF_THE_REST:
-            flags.declared |= added.declared
+    if added is not None and any(call.owner.endswith("argparse_flags") for call in made):
+        added.declared |= registry.declared(made)
+    if added is not None and flags is not None and flags.kind == registry.KIND_OF_THE_REST:
+        flags.declared |= added.declared
     every = (
         added,
         flags,

@@ -35,17 +35,29 @@ def find(program: Program, calls: list[Call]) -> Parser | None:
         strict.append(True)
     if not strict:
         return None
-    parser = Parser(KIND, strict=any(strict))
-    parser.declared = {f"--{node.attr}" for _, node in reads}  # may be a library's
-    for call in calls:
-        if call.last.startswith("DEFINE") and call.owner.endswith("flags"):
-            name = text_of(call.given(int(call.last in {"DEFINE", "DEFINE_flag"}), "name"))
-            name = name or text_of(call.keyword("flag_name"))
-            parser.declared |= {f"--{name}"} if name else mentioned(program)
-            parser.guessed = parser.guessed or not name
+    parser = Parser(KIND, declared(calls), strict=any(strict))
+    parser.declared |= {f"--{node.attr}" for _, node in reads}  # may be a library's
+    if any(_defines(call) and _name(call) is None for call in calls):
+        parser.declared |= mentioned(program)
+        parser.guessed = True
     if any(call.given(1, "argv") is not None for call in runs):
         parser.kind = KIND_OF_THE_REST
     return parser
+
+
+def _defines(call: Call) -> bool:
+    return call.last.startswith("DEFINE") and call.owner.endswith("flags")
+
+
+def _name(call: Call) -> str | None:
+    """Return the name of the flag that a call defines; None for a computed one."""
+    at = int(call.last in {"DEFINE", "DEFINE_flag"})
+    return text_of(call.given(at, "name")) or text_of(call.keyword("flag_name"))
+
+
+def declared(calls: list[Call]) -> set[str]:
+    """Return the flags that are defined under a name written out."""
+    return {f"--{name}" for call in calls if _defines(call) and (name := _name(call))}
 
 
 def _runs(call: Call) -> bool:
