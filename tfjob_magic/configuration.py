@@ -10,13 +10,16 @@ memory = "256 GB"
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from pathlib import Path
 
 import tomllib
 
 from tfjob_magic.core.flavor import Flavor, mib
 from tfjob_magic.errors import InvalidJobError, Problem
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
 _KEYS = ("accelerator", "accelerators", "cpus", "memory")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -14,6 +13,7 @@ import psutil
 from tfjob_magic.core.node import Device, Machine, Nic
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from types import ModuleType
 
 MIB = 1024 * 1024

@@ -5,11 +5,14 @@ from __future__ import annotations
 import difflib
 import re
 import unicodedata
-from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
 from tfjob_magic.errors import InvalidJobError, Problem
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 GIB = 1024  # MiB
 LONGEST_SHOWN = 60  # characters of a wrong text
