@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import tomllib
 
 from tfjob_magic.core.flavor import Flavor, mib
 from tfjob_magic.errors import InvalidJobError, Problem
-from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

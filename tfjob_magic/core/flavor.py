@@ -7,9 +7,9 @@ import re
 import unicodedata
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
 from tfjob_magic.errors import InvalidJobError, Problem
-from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

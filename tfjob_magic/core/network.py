@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
     from tfjob_magic.core.job import Job
     from tfjob_magic.core.node import Nic
 
