@@ -469,6 +469,21 @@ def test_whoever_notices_first_settles_and_nobody_does_it_twice(place):
     ]
 
 
+def test_a_run_that_another_settles_just_before_is_left_as_it_is(place, monkeypatch):
+    directory = place.running(place.start(place.job(JOIN)))
+    kill_supervisor(directory)
+    take_lock = RunDir.take_lock
+
+    def too_late(self):
+        monkeypatch.undo()
+        place.engine.settle(directory)
+        return take_lock(self)
+
+    monkeypatch.setattr(RunDir, "take_lock", too_late)
+    place.engine.settle(directory)
+    assert sum(isinstance(event, Finished) for event in directory.read_events()[0]) == 1
+
+
 def test_a_lost_run_whose_last_line_is_torn_is_settled(place):
     directory = place.running(place.start(place.job(JOIN)))
     kill_supervisor(directory)

@@ -76,7 +76,7 @@ class Launched:
             ],
             input=encode(self.launch),
             capture_output=True,
-            pass_fds=(self.lock,),
+            pass_fds=(self.lock, options.get("leaked", self.lock)),
             env={},
             check=False,
             timeout=PATIENCE,
@@ -430,8 +430,9 @@ def test_stdin_is_empty_and_stderr_goes_to_the_log(launch):
 
 
 @linux
-def test_a_task_inherits_no_descriptor_but_the_three(launch):
-    run = launch({"worker-0": ["/bin/ls", "/proc/self/fd"]})
+def test_a_task_inherits_no_descriptor_but_the_three(launch, tmp_path):
+    with (tmp_path / "of the caller").open("w") as leaked:
+        run = launch({"worker-0": ["/bin/ls", "/proc/self/fd"]}, leaked=leaked.fileno())
     run.end()
     assert run.log("worker-0").split() == ["0", "1", "2", "3"]  # 3 is the listing's own
 
