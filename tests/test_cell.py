@@ -232,4 +232,4 @@ def test_no_value_of_a_variable_is_shown_however_it_is_quoted(value, option):
 @given(st.text())
 def test_a_line_without_variables_is_shown_as_it_is(line):
     if "--en" not in line.replace("'", "").replace('"', "").replace("\\", ""):
-        assert cell.masked(line) == line.rstrip()
+        assert cell.masked(line).rstrip() == line.rstrip()

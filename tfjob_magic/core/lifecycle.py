@@ -210,6 +210,8 @@ def _supervised(state: State, event: Supervised) -> Step:
 
 
 def _started(state: State, event: TaskStarted) -> Step:
+    if not _is_awaited(state, event):
+        return state, ()
     return _start_next(_with_started(state, event))
 
 
@@ -222,6 +224,8 @@ def _start_next(state: State) -> Step:
 
 
 def _not_started(state: State, event: TaskNotStarted) -> Step:
+    if not _is_awaited(state, event):
+        return state, ()
     return _judge(_with_not_started(state, event), event.task, event.time)
 
 
@@ -297,11 +301,13 @@ def _finish(state: State, time: float) -> Step:
 
 
 def _started_late(state: State, event: TaskStarted) -> Step:
+    if not _is_awaited(state, event):
+        return state, ()
     return _press_on(_with_started(state, event), event.time)
 
 
 def _not_started_late(state: State, event: TaskNotStarted) -> Step:
-    if state.step == "over":
+    if state.step == "over" or not _is_awaited(state, event):
         return state, ()
     return _press_on(_with_not_started(state, event), event.time)
 
@@ -398,6 +404,10 @@ def _with_exited(state: State, event: TaskExited) -> State:
             ended=event.time,
         ),
     )
+
+
+def _is_awaited(state: State, event: TaskStarted | TaskNotStarted) -> bool:
+    return state.tasks[event.task].phase == PENDING
 
 
 def _is_current(state: State, event: TaskExited) -> bool:
