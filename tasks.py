@@ -32,6 +32,7 @@ CHECKS = (
     ("ruff", "check", "."),
     ("ruff", "format", "--check", "."),
     ("mypy",),
+    ("mypy", "--config-file", "tests/mypy.ini"),
     ("lint-imports",),
 )
 TESTS = (

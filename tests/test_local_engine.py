@@ -354,7 +354,9 @@ def test_a_run_outlives_the_process_that_started_it(place):
     assert is_alive(supervisor(directory))
     place.engine.stop(directory, "the test")
     until(lambda: not directory.is_held(), "the run is over")
-    assert directory.read_events()[0][-1].phase == "stopped"
+    last = directory.read_events()[0][-1]
+    assert isinstance(last, Finished)
+    assert last.phase == "stopped"
 
 
 # What cannot be started

@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -139,7 +140,10 @@ def test_the_command_for_the_tests_runs_every_check_and_every_notebook(
     monkeypatch.setenv("TFJOB_HOME", "of this test")  # what the task sets is undone
     tasks.test([])
     ran = "\n".join(" ".join(command) for command in commands)
-    for word in ("ruff check", "ruff format --check", "mypy", "lint-imports", "pytest", "--nbval"):
+    for word in (
+        *("ruff check", "ruff format --check", "mypy", "mypy --config-file tests/mypy.ini"),
+        *("lint-imports", "pytest", "--nbval"),
+    ):
         assert word in ran
 
 
@@ -188,3 +192,28 @@ def test_the_wheel_has_the_command_the_licence_and_the_extras(wheel):
     metadata = email.message_from_string(read("METADATA"))
     assert metadata["Requires-Python"] == ">=3.11"
     assert {"tensorflow", "test"} <= set(metadata.get_all("Provides-Extra"))
+
+
+@pytest.fixture(scope="module")
+def sdist(tmp_path_factory):
+    """Build the sdist by the build backend itself, which needs nothing downloaded."""
+    folder = tmp_path_factory.mktemp("sdist")
+    build = [sys.executable, "-m", "hatchling", "build", "--target", "sdist", "--directory"]
+    subprocess.run([*build, folder], cwd=ROOT, check=True, capture_output=True)
+    (path,) = folder.glob("*.tar.gz")
+    with tarfile.open(path) as archive:
+        return {member.name.partition("/")[2]: member.mode for member in archive.getmembers()}
+
+
+@pytest.mark.parametrize("name", ["tasks.py", ".ci/run", "benchmarks/by_hand.sh"])
+def test_the_sdist_has_what_the_readmes_commands_run(sdist, name):
+    assert name in sdist
+    assert sdist[name] & 0o100 == (ROOT / name).stat().st_mode & 0o100
+
+
+def test_the_sdist_has_every_page_test_and_notebook(sdist):
+    patterns = ("*.md", "LICENSE", "docs/*.md", "docs/images/*.svg", "tests/*.py", "tests/*.ini")
+    patterns += ("notebooks/*.py", "notebooks/*.ipynb", "notebooks/*.cfg", "benchmarks/*.py")
+    here = {str(path.relative_to(ROOT)) for pattern in patterns for path in ROOT.glob(pattern)}
+    assert here <= set(sdist)
+    assert "tests/goldens/two-nodes.json" in sdist
