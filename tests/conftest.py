@@ -99,7 +99,7 @@ def end_runs(home: Path) -> None:
 def job(tmp_path) -> Callable[..., Submission]:
     """Make a submission of a tiny program; further arguments are fields of the job."""
 
-    def make(program: str = "print('done')", *, replace: bool = False, **fields) -> Submission:
+    def make(program: str = "print('done')", **fields) -> Submission:
         raw = {
             "job_dir": str(tmp_path / "user-job-dir"),
             "code_dir": "train",
@@ -111,7 +111,6 @@ def job(tmp_path) -> Callable[..., Submission]:
         return Submission(
             job=raw,
             source=f"# %%tfjob\n{program}\n",
-            replace=replace,
             environment={"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/")},
         )
 

@@ -181,8 +181,11 @@ def test_a_server_that_dies_while_it_starts_a_job_is_said_so_and_nothing_is_star
 
 def test_a_job_whose_caller_dies_before_it_hears_of_it_is_stopped(servers, home, job, tmp_path):
     server = servers(home=home)
-    first = Service().submit(job(f"import signal; signal.signal(15, 1); {FOREVER}", grace=1))
-    until(lambda: Service().poll(first.id, {}).chunks)
+    configuration = tmp_path / "config" / "tfjob" / "config.toml"
+    configuration.parent.mkdir(parents=True)
+    os.mkfifo(configuration)  # the server reads on when this test lets it
+    asked = job(FOREVER)
+    asked.environment["XDG_CONFIG_HOME"] = str(tmp_path / "config")
     program = """
 import json, sys
 from tfjob_magic.client import connect
@@ -190,14 +193,15 @@ from tfjob_magic.service import Submission
 connect().submit(Submission(**json.loads(sys.argv[1])))
 """
     caller = subprocess.Popen(
-        [sys.executable, "-c", program, json.dumps(asdict(job(FOREVER, replace=True)))],
+        [sys.executable, "-c", program, json.dumps(asdict(asked))],
         env={**os.environ, "TFJOB_SOCKET": str(server.socket), "TFJOB_HOME": str(home)},
     )
-    until(lambda: Service().run(first.id).phase == "stopping")
-    caller.send_signal(signal.SIGKILL)
-    caller.wait()
-    second = until(lambda: next((run for run in Service().runs() if run.id != first.id), None))
-    assert over(Service(), second.id).phase == "stopped"
+    with configuration.open("w"):  # opens when the server reads
+        caller.send_signal(signal.SIGKILL)
+        caller.wait()
+        assert server.ask("GET", "/tfjob/api/hello").status == 200  # it has seen the caller go
+    (run,) = until(lambda: Service().runs())
+    assert over(Service(), run.id).phase == "stopped"
 
 
 def test_an_interrupt_ends_the_waiting_for_a_server_at_once(home, place):

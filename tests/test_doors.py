@@ -14,7 +14,7 @@ from conftest import alive, over, until, whole_logs
 
 from tfjob_magic.client import connect
 from tfjob_magic.client.server import ServerJobs
-from tfjob_magic.errors import ConflictError, InvalidJobError, NotFoundError
+from tfjob_magic.errors import ConflictError, InUseError, InvalidJobError, NotFoundError
 from tfjob_magic.service import Submission
 from tfjob_magic.service.inprocess import MOST_BYTES, Service
 
@@ -147,22 +147,12 @@ def test_a_boot_file_that_is_not_there_is_refused(jobs, job, tmp_path):
 
 def test_a_code_dir_in_use_is_refused_and_names_the_run(jobs, job, running, tmp_path):
     run = running()
-    with pytest.raises(ConflictError, match=rf"in use by {run.id}.*--replace"):
+    with pytest.raises(InUseError, match=rf"in use by {run.id}.*--replace") as caught:
         jobs.submit(job("print('second')"))
+    assert caught.value.run == run.id
     boot_file = tmp_path / "user-job-dir" / "train" / "train.py"
     assert "second" not in boot_file.read_text()
     assert not jobs.run(run.id).over
-
-
-def test_replace_stops_the_run_that_uses_the_code_dir_and_waits_for_its_end(jobs, job, running):
-    first = running()
-    pid = jobs.run(first.id).tasks[0].pid
-    second = jobs.submit(job("print('second')", replace=True))
-    replaced = jobs.run(first.id)
-    assert replaced.phase == "stopped"
-    assert "replaces" in replaced.reason
-    assert not alive(pid)
-    assert over(jobs, second.id).phase == "succeeded"
 
 
 def test_a_code_dir_is_free_again_after_a_run(jobs, job):

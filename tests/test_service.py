@@ -297,17 +297,6 @@ def test_a_poll_waits_ten_seconds_at_most(service, job, monkeypatch):
     assert service.poll(run.id, {"worker-0": len("begun\n")}, 1e9).chunks == ()
 
 
-def test_replacing_a_stubborn_job_waits_for_its_grace(service, job):
-    stubborn = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {FOREVER}"
-    first = service.submit(job(stubborn, grace=0.5))
-    begun(service, first.id)
-    pid = service.run(first.id).tasks[0].pid
-    second = service.submit(job(replace=True))
-    assert not alive(pid)
-    assert service.run(first.id).phase == "stopped"
-    assert over(service, second.id).phase == "succeeded"
-
-
 def test_a_boot_file_that_cannot_be_written_refuses_before_anything_starts(service, job):
     with pytest.raises(InvalidJobError, match=r"job_dir: '/proc/nowhere'.*--job-dir"):
         service.submit(job(job_dir="/proc/nowhere"))

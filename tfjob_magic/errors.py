@@ -33,7 +33,15 @@ class InvalidJobError(TfjobError):
 
 
 class ConflictError(TfjobError):
-    """Something of the user's is in the way: a file that is not ours, a code dir in use."""
+    """Something of the user's is in the way: a file that is not ours, a run that is going on."""
+
+
+class InUseError(ConflictError):
+    """The code dir is in use by a live run, whose id is `run`."""
+
+    def __init__(self, message: str, run: str) -> None:
+        self.run = run
+        super().__init__(message)
 
 
 class NotFoundError(TfjobError):

@@ -61,8 +61,6 @@ class ServerJobs:
         if connection is None:
             return self._here.submit(submission)
         with connection:
-            # However long it takes: perhaps the run that this one replaces is being stopped.
-            connection.timeout(None)
             try:
                 reply = connection.ask("POST", "runs", wire.encode(Submission, submission))
             except (OSError, HTTPException) as error:
@@ -161,10 +159,6 @@ class _Connection:
 
     def __exit__(self, *_: object) -> None:
         self._http.close()
-
-    def timeout(self, seconds: float | None) -> None:
-        """Change how long to wait for the server."""
-        self._socket.settimeout(seconds)
 
     def ask(self, method: str, path: str, body: bytes = b"") -> bytes:
         """Send the request and read the reply; an error in it is raised."""

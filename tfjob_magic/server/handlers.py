@@ -18,6 +18,7 @@ from tornado import web
 from tfjob_magic import tail
 from tfjob_magic.errors import (
     ConflictError,
+    InUseError,
     InvalidJobError,
     NotFoundError,
     TfjobError,
@@ -39,6 +40,7 @@ STATUS: Mapping[type[TfjobError], int] = {
     InvalidJobError: 400,
     NotFoundError: 404,
     ConflictError: 409,
+    InUseError: 409,
     UnavailableError: 503,
 }
 _PIECE = 2**20  # bytes of a log that are read and sent at a time

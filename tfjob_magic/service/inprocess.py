@@ -15,9 +15,15 @@ from tfjob_magic.core import cell, flags, flavor, variables
 from tfjob_magic.core import job as jobs
 from tfjob_magic.core import plan as plans
 from tfjob_magic.engines.local import LocalEngine
-from tfjob_magic.errors import ConflictError, InvalidJobError, Problem, UnavailableError
+from tfjob_magic.errors import (
+    ConflictError,
+    InUseError,
+    InvalidJobError,
+    Problem,
+    UnavailableError,
+)
 from tfjob_magic.service.model import Batch, Chunk, Run, Submission
-from tfjob_magic.service.records import Record, Records
+from tfjob_magic.service.records import Records
 from tfjob_magic.store import codedir, rundir, sources
 from tfjob_magic.store.rundir import RunDir
 
@@ -75,7 +81,7 @@ class Service:
         code_dir = Path(job.cwd)
         self._make_home()
         with codedir.hold(code_dir, self.home / ".code-dirs") as place:
-            self._free(code_dir, replace=submission.replace)
+            self._check_free(code_dir)
             if submission.source is None:
                 _check_boot_file(job)
                 boot_file = code_dir / job.boot_file
@@ -120,7 +126,10 @@ class Service:
 
     def stop(self, name: str, grace: float | None = None) -> Run:
         """Ask the run to stop."""
-        return self._stop(self._records.find(name), "the user", grace)
+        record = self._records.find(name)
+        if not record.read().over:
+            self._engine.stop(record.directory, "the user", grace)
+        return record.explain()
 
     def remove(self, name: str) -> None:
         """Delete the directory of a run that is over."""
@@ -151,12 +160,6 @@ class Service:
         """List the flavors that have a name."""
         return list({**flavor.TABLE, **configuration.flavors(os.environ)}.values())
 
-    def _stop(self, record: Record, by: str, grace: float | None) -> Run:
-        run = record.read()
-        if not run.over:
-            self._engine.stop(record.directory, by, grace)
-        return record.explain()
-
     def _make_home(self) -> None:
         try:
             self.home.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -166,20 +169,16 @@ class Service:
                 f" ({error.strerror}); set it to a directory that can be written"
             ) from error
 
-    def _free(self, code_dir: Path, *, replace: bool) -> None:
-        """Make sure that no live run uses the code dir; `replace` stops one that does."""
+    def _check_free(self, code_dir: Path) -> None:
+        """Make sure that no live run uses the code dir."""
         real = os.path.realpath(code_dir)
-        for record, run in self._records.live():
-            if os.path.realpath(run.code_dir) != real:
-                continue
-            if not replace:
-                raise ConflictError(
+        for _, run in self._records.live():
+            if os.path.realpath(run.code_dir) == real:
+                raise InUseError(
                     f"code_dir: {str(code_dir)!r} is in use by {run.id}, which is {run.phase};"
-                    f" wait for it, stop it first with --replace, or choose another --code-dir"
+                    f" wait for it, stop it first with --replace, or choose another --code-dir",
+                    run.id,
                 )
-            self._stop(record, "a job that replaces it", None)
-            while not record.read().over:
-                time.sleep(_PAUSE)
 
     def _plan(self, job: Job, chosen: Flags, reservation: LocalReservation) -> Plan:
         run = self._new_id(job.name)

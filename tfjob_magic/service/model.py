@@ -23,7 +23,6 @@ class Submission:
 
     job: dict[str, object]
     source: str | None = None
-    replace: bool = False
     environment: dict[str, str] = field(default_factory=dict)
 
 
@@ -125,7 +124,10 @@ class Jobs(Protocol):
         ...
 
     def submit(self, submission: Submission) -> Run:
-        """Write the boot file if there is a source, make the run directory, start the run."""
+        """Write the boot file if there is a source, make the run directory, start the run.
+
+        Raises InUseError where a live run uses the code dir.
+        """
         ...
 
     def runs(self) -> list[Run]:

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from tfjob_magic import errors
 from tfjob_magic.core import plan as plans
-from tfjob_magic.errors import InvalidJobError, Problem, TfjobError, UnavailableError
+from tfjob_magic.errors import InUseError, InvalidJobError, Problem, TfjobError, UnavailableError
 from tfjob_magic.service.model import Batch
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ class ErrorReply(BaseModel):
     error: str
     message: str
     problems: list[Problem] = []
+    run: str | None = None  # which one is in the way, of an InUseError
 
 
 _adapters: dict[object, TypeAdapter[Any]] = {}  # one costs a millisecond to make
@@ -109,7 +110,8 @@ def decode_plan(data: bytes) -> Plan:
 def encode_error(error: TfjobError) -> bytes:
     """Make the JSON of an error."""
     problems = list(error.problems) if isinstance(error, InvalidJobError) else []
-    reply = ErrorReply(error=type(error).__name__, message=str(error), problems=problems)
+    run = error.run if isinstance(error, InUseError) else None
+    reply = ErrorReply(error=type(error).__name__, message=str(error), problems=problems, run=run)
     return encode(ErrorReply, reply)
 
 
@@ -121,4 +123,6 @@ def decode_error(data: bytes) -> TfjobError:
         return UnavailableError("the Jupyter server could not do that; its log says why")
     if reply.error == InvalidJobError.__name__:
         return InvalidJobError(reply.problems)
+    if reply.error == InUseError.__name__ and reply.run is not None:
+        return InUseError(reply.message, reply.run)
     return _ERRORS.get(reply.error, UnavailableError)(reply.message)
