@@ -212,8 +212,10 @@ def test_the_sdist_has_what_the_readmes_commands_run(sdist, name):
 
 
 def test_the_sdist_has_every_page_test_and_notebook(sdist):
-    patterns = ("*.md", "LICENSE", "docs/*.md", "docs/images/*.svg", "tests/*.py", "tests/*.ini")
-    patterns += ("notebooks/*.py", "notebooks/*.ipynb", "notebooks/*.cfg", "benchmarks/*.py")
+    patterns = (
+        *("*.md", "LICENSE", "docs/*.md", "docs/images/*.svg", "tests/*.py", "tests/*.ini"),
+        *("notebooks/*.py", "notebooks/*.ipynb", "notebooks/*.cfg", "benchmarks/*.py"),
+    )
     here = {str(path.relative_to(ROOT)) for pattern in patterns for path in ROOT.glob(pattern)}
     assert here <= set(sdist)
     assert "tests/goldens/two-nodes.json" in sdist
