@@ -12,8 +12,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tfjob_magic import grammar
 from tfjob_magic.core import cell
+from tfjob_magic.core.words import words
 from tfjob_magic.errors import InvalidJobError
+from tfjob_magic.expansion import halves
 
 
 def refused(source: str) -> list[str]:
@@ -227,6 +230,34 @@ def test_values_of_variables_are_masked(line, shown):
 def test_no_value_of_a_variable_is_shown_however_it_is_quoted(value, option):
     line = f"--name a {option}{shlex.quote('KEY=' + value + 's3cret')} --nodes 2"
     assert cell.masked(line) == f"--name a {option}KEY=*** --nodes 2"
+
+
+ANYTHING = st.text(st.characters(codec="utf-8"), max_size=4)
+SPACES = st.sampled_from("\t\n\r \v\f\x1c\x85\xa0\u2003\u2028\u3000'\"\\")
+
+
+@given(ANYTHING, SPACES, ANYTHING, st.sampled_from(["--env ", "--env=", "--en ", "'--env' "]))
+@example("a", "\xa0", "", "--env ")
+@example("a", "\v", "", "--env=")
+def test_no_value_that_the_grammar_reads_is_shown_whatever_it_holds(before, space, after, option):
+    line = f"--nodes 2 {option}TOKEN={before}{space}s3cr3t{after}"
+    try:
+        read = grammar.cell(line, {}).job
+    except InvalidJobError:
+        return
+    if any("s3cr3t" in value for value in read["env"].values()):
+        assert "s3cr3t" not in cell.masked(line)
+
+
+@given(st.text(st.characters(codec="utf-8") | SPACES))
+def test_a_word_is_what_the_grammar_takes_for_one(line):
+    try:
+        read, rest = halves(line)
+    except InvalidJobError:
+        return
+    found = [word.text for word in words(line)]
+    assert found[: len(read)] == read
+    assert (found[len(read) :][:1] == ["--"]) == (rest is not None)
 
 
 @given(st.text())

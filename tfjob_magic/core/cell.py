@@ -8,6 +8,7 @@ import warnings
 from typing import TYPE_CHECKING
 
 from tfjob_magic.core.scan import starts
+from tfjob_magic.core.words import words
 from tfjob_magic.errors import InvalidJobError, Problem
 
 if TYPE_CHECKING:
@@ -159,33 +160,21 @@ def _escaped(character: str) -> str:
 def masked(line: str) -> str:
     """Return the magic's line with `***` for every value of `--env`, up to the lone `--`."""
     pieces: list[str] = []
-    mask_next = ended = False
-    for space, word in re.findall(_WORD, line):
-        plain = _plain(word)
-        shown = word
-        if ended:
-            pass
-        elif plain == "--":
-            ended, mask_next = True, False
-        elif mask_next:
-            shown, mask_next = _without_value(plain), False
-        elif plain.startswith("--en") and "--env".startswith(plain.partition("=")[0]):
-            option, has_value, value = plain.partition("=")
+    shown_to = 0
+    mask_next = False
+    for word in words(line):
+        shown = line[word.start : word.end]
+        if word.text == "--":
+            break
+        if mask_next:
+            shown, mask_next = _without_value(word.text), False
+        elif word.text.startswith("--en") and "--env".startswith(word.text.partition("=")[0]):
+            option, has_value, value = word.text.partition("=")
             mask_next = not has_value
-            shown = f"{option}={_without_value(value)}" if has_value else word
-        pieces.append(space + shown)
-    return "".join(pieces)
-
-
-# A shell's word: quoted parts (an unclosed quote runs to the end), escapes, anything but space.
-_WORD = re.compile(
-    r"""(\s*)((?:'[^']*(?:'|$)|"(?:\\.|[^"\\])*(?:"|\\?$)|\\.|\\$|[^\s'"\\])+)""", re.DOTALL
-)
-
-
-def _plain(word: str) -> str:
-    """Return a word without its quotes."""
-    return re.sub(r"""\\(.)|['"]""", r"\1", word, flags=re.DOTALL)
+            shown = f"{option}={_without_value(value)}" if has_value else shown
+        pieces += [line[shown_to : word.start], shown]
+        shown_to = word.end
+    return "".join(pieces) + line[shown_to:]
 
 
 def _without_value(assignment: str) -> str:
