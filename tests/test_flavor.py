@@ -112,6 +112,19 @@ def test_more_than_a_nodes_cards_are_refused_with_what_would_do():
 
 
 @pytest.mark.parametrize(
+    "text", ["cpu-8c32gb", "cpu-8c-32g", "cpu8c32g", "CPU-8 cores 32 GB", "cpu_8_32", "cpu-8c32"]
+)
+def test_what_is_nearly_a_cpu_flavor_is_told_as_one(text):
+    assert refusal(text).endswith("did you mean cpu-8c32g?")
+
+
+@pytest.mark.parametrize("text", ["cpu-4c", "cpu", "cpu-c8g32", "cpu-lots"])
+def test_r7_how_a_cpu_flavor_is_written_is_told(text):
+    assert "cpu-8c32g" in refusal(text)
+    assert "v100" not in refusal(text)
+
+
+@pytest.mark.parametrize(
     ("text", "words"),
     [
         ("GPU: 8*V100 | CPU: 72 cores", "does not say its memory"),

@@ -1,6 +1,8 @@
 """What a job may be, and how it is refused."""
 
 import math
+import subprocess
+import sys
 from dataclasses import FrozenInstanceError, fields
 
 import pytest
@@ -128,12 +130,87 @@ def test_text_that_no_file_could_hold_is_refused():
         "TF_CONFIG",
         "TF_PS_HOSTS",
         "TF_WORKER_HOSTS",
+        "TFJOB_RUN",
+        "TFJOB_RUN_DIR",
+        "PYTHONUNBUFFERED",
     ],
 )
-def test_a_users_variables_may_not_begin_with_ma_or_be_the_contracts(name):
+def test_a_users_variables_may_not_be_the_services(name):
     message = problems(env={name: "1"})["env"]
     assert name in message
     assert "the service" in message
+
+
+@pytest.mark.parametrize("name", ["CUDA_VISIBLE_DEVICES", "TF_NUM_INTRAOP_THREADS", "HOME", "MAX"])
+def test_a_users_variables_may_be_any_others(name):
+    assert job(env={name: "1"}).env == {name: "1"}
+
+
+@pytest.mark.parametrize(
+    "env",
+    [
+        ["s3cr3t"],
+        ["=s3cr3t"],
+        ["A-B=s3cr3t"],
+        ["s3cr3t/+=="],
+        ["A=s3cr3t\0"],
+        ["A=s3cr3t\udcff"],
+        {"A": ["s3cr3t"]},
+        {"": "s3cr3t"},
+        {"MA_X": "s3cr3t"},
+        "s3cr3t",
+        [("A", "s3cr3t", "B")],
+        {"A": "s3cr3t" * 30_000},
+        {f"A{number}": "s3cr3t" for number in range(101)},
+    ],
+    ids=range(13),
+)
+def test_no_message_shows_a_variables_value(env):
+    assert "s3cr3t" not in problems(env=env)["env"]
+
+
+def test_a_variable_that_is_wrong_is_told_by_its_number():
+    assert "variable 2 has no value" in problems(env=["A=b", "LONELY"])["env"]
+
+
+LONGEST = 131071  # bytes; Linux counts a NUL besides
+
+
+@pytest.mark.parametrize("text", ["x" * LONGEST, "ü" * (LONGEST // 2)])
+def test_a_parameter_is_as_long_as_linux_lets_it_be(text):
+    assert subprocess.run(["/bin/true", text], check=False).returncode == 0
+    assert job(parameters=[text]).parameters == (text,)
+    assert "parameter 2 has" in problems(parameters=["a", text + "xx"])["parameters"]
+    if sys.platform == "linux":
+        with pytest.raises(OSError, match="too long"):
+            subprocess.run(["/bin/true", text + "xx"], check=False)
+
+
+def test_a_variable_is_as_long_as_linux_lets_it_be():
+    text = "x" * (LONGEST - len("A="))
+    assert subprocess.run(["/bin/true"], check=False, env={"A": text}).returncode == 0
+    assert job(env={"A": text}).env == {"A": text}
+    assert "A and its value" in problems(env={"A": text + "x"})["env"]
+
+
+def test_all_parameters_and_all_variables_together_are_bounded():
+    text = "x" * 100_000
+    assert "in all" in problems(parameters=[text] * 6)["parameters"]
+    assert "in all" in problems(parameters=["x"] * 100_000)["parameters"]
+    assert "in all" in problems(env={f"V{number}": text for number in range(6)})["env"]
+
+
+def test_the_most_that_is_accepted_can_be_passed_to_a_program():
+    made = job(
+        parameters=["x" * 100_000] * 5, env={f"V{number}": "x" * 100_000 for number in "12345"}
+    )
+    command = ["/bin/true", *made.parameters]
+    assert subprocess.run(command, check=False, env=made.env).returncode == 0
+
+
+@pytest.mark.parametrize("field", ["job_dir", "python"])
+def test_a_path_longer_than_any_is_refused(field):
+    assert "longer than 3500 bytes" in problems(**{field: "/" + "x" * 3500})[field]
 
 
 @pytest.mark.parametrize("name", ["", "1A", "A-B", "A B", "Ä", "A\n"])
@@ -154,7 +231,8 @@ def test_at_most_100_variables_are_possible():
     "value", ["nan", "inf", math.nan, math.inf, -1, 0, "soon", True, [], 1e300]
 )
 def test_a_timeout_is_finite_and_positive(value):
-    assert "--timeout takes seconds, more than 0" in problems(timeout=value)["timeout"]
+    told = problems(timeout=value)["timeout"]
+    assert "--timeout takes seconds, more than 0 and at most 1000000000" in told
 
 
 @pytest.mark.parametrize("value", ["nan", math.inf, -0.1, "soon", False, {}])
@@ -208,7 +286,7 @@ def test_somebody_must_decide_when_the_job_is_done():
 
 
 def test_a_chief_alone_is_refused():
-    assert "nobody to lead" in problems(ps=0, workers=0, chief=True)["chief"]
+    assert "needs workers or PS" in problems(ps=0, workers=0, chief=True)["chief"]
 
 
 def test_a_node_without_a_task_is_refused():

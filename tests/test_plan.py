@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from tfjob_magic.core.flags import ALL, Flags
 from tfjob_magic.core.flavor import Flavor
 from tfjob_magic.core.job import parse
-from tfjob_magic.core.node import Device, Machine, Nic, Node, Share, carve
+from tfjob_magic.core.node import Device, Machine, Nic, Node, carve
 from tfjob_magic.core.plan import count_tasks, from_json, plan, to_json
+from tfjob_magic.core.shares import Share
 from tfjob_magic.drawing import draw
 from tfjob_magic.errors import InvalidJobError, UnavailableError
 
@@ -252,6 +253,23 @@ def test_container_on_one_machine_means_loopback_addresses_and_the_plan_says_so(
 
 def test_host_mode_on_one_machine_says_that_all_nodes_are_one_host():
     assert any("this one host" in note for note in planned(nodes=2, network="host").notes)
+
+
+def test_devices_that_the_user_names_are_said_to_be_the_workers():
+    env = {"CUDA_VISIBLE_DEVICES": "3"}
+    note = "--env CUDA_VISIBLE_DEVICES goes to the workers only; a PS keeps -1."
+    assert note in planned(nodes=2, env=env).notes
+    assert note not in planned(env=env).notes
+    assert note not in planned(nodes=2, ps=0, env=env).notes
+
+
+def test_host_lists_longer_than_a_variable_are_refused():
+    asked = job(nodes=1000)
+    names = [
+        Node(f"{'host' * 20}-{number:04}", Share(72, 524288, 8, "V100")) for number in range(1000)
+    ]
+    with pytest.raises(InvalidJobError, match=r"nodes: the addresses of 2000 tasks.*--nodes"):
+        plan(asked, names, range(5000, 7000), "mnist-1", log_dir="/logs")
 
 
 def test_the_users_values_are_masked_in_json_unless_asked_for():

@@ -7,7 +7,8 @@ import pytest
 from tfjob_magic.core.job import parse
 from tfjob_magic.core.node import Device, Machine, carve
 from tfjob_magic.core.plan import count_tasks, plan
-from tfjob_magic.core.variables import CONTRACT, environment
+from tfjob_magic.core.sizes import LONGEST
+from tfjob_magic.core.variables import CONTRACT, cluster, environment
 
 MACHINE = Machine((0, 1), 24000, (Device("GPU-a", "NVIDIA V100", 32768),), ())
 
@@ -109,6 +110,11 @@ def test_workers_only_have_no_empty_ps_list_that_reads_as_a_host():
     assert set(json.loads(env["TF_CONFIG"])["cluster"]) == {"worker"}
 
 
+def test_the_longest_addresses_of_the_most_tasks_fit_in_a_variable():
+    made = cluster({"ps": ["127.0.13.254:10000"] * 2500, "worker": ["127.0.13.254:10000"] * 2500})
+    assert max(map(len, [*made.lists.values(), made.config])) < LONGEST - 100
+
+
 BASE = {
     "PATH": "/usr/bin",
     "HOME": "/home/me",
@@ -136,6 +142,11 @@ def test_the_callers_environment_comes_without_jupyters_and_another_jobs_variabl
         "MA_NUM_GPUS": "1",
     }
     assert env["TFJOB_RUN"] == "mnist-1"
+
+
+def test_another_runs_mark_does_not_reach_a_task():
+    base = {"TFJOB_RUN_DIR": "/another", "VC_OTHER": "stale", "MA_OTHER": "stale"}
+    assert not set(base) & set(environment(base, tasks()["worker-0"], {}))
 
 
 def test_another_plotting_backend_stays():

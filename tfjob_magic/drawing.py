@@ -12,8 +12,8 @@ from tfjob_magic.core.rehearsal import gigabytes
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from tfjob_magic.core.node import Share
     from tfjob_magic.core.plan import Plan, PlannedNode, Task
+    from tfjob_magic.core.shares import Share
 
 GAP = 2  # columns between two nodes
 NARROWEST = 38  # columns of a node that still hold `worker-0  :10000` in a half

@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 
-from tfjob_magic.core import flavor, shares
+from tfjob_magic.core import flavor, shares, sizes, variables
 from tfjob_magic.core.flavor import Flavor
 from tfjob_magic.errors import InvalidJobError, Problem
 
@@ -19,12 +19,11 @@ MOST_NODES = 1000
 MOST_TASKS = 5000  # each has a port of its own from 5000 to 10000
 MOST_VARIABLES = 100
 LONGEST_SHOWN = 60  # characters of a wrong value
+LONGEST_PATH = 3500  # bytes; the system's limit is 4095, with the code dir and the boot file
 LONGEST = 1e9  # seconds: three decades, and no clock overflows
 
 _NAME = re.compile(rf"[a-z0-9](?:[-a-z0-9]{{0,{NAME_LENGTH - 2}}}[a-z0-9])?")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_OURS = ("MA_", "VC_")
-_SET_BY_US = ("TF_CONFIG", "TF_PS_HOSTS", "TF_WORKER_HOSTS", "TFJOB_RUN")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -43,7 +42,8 @@ def check(
             near = difflib.get_close_matches(field, [*_RULES, "flavor"], n=1)
             problems.append(
                 Problem(
-                    field, "is no option" + (f"; did you mean {_option(near[0])}?" if near else "")
+                    field,
+                    "is not an option" + (f"; did you mean {_option(near[0])}?" if near else ""),
                 )
             )
         elif value is None:
@@ -100,14 +100,14 @@ def _together(values: Mapping[str, object]) -> list[Problem]:
         return [
             Problem(
                 "workers",
-                "without a worker or a chief nobody decides when the job is done; "
+                "a job needs a worker or a chief, whose end is the job's end; "
                 "give --workers 1 or more, or --chief",
             )
         ]
     if chief and not workers and not ps:
         return [
             Problem(
-                "chief", "a chief alone has nobody to lead; leave --chief out, or give --workers 1"
+                "chief", "a chief needs workers or PS; give --workers 1 or more, or leave it out"
             )
         ]
     total = ps + workers + chief + evaluator
@@ -178,6 +178,8 @@ def _absolute(field: str, value: object) -> str:
         raise _WrongError(
             f"{_shown(text)} is not absolute; {_option(field)} takes a path that begins with /"
         )
+    if sizes.size(text) > LONGEST_PATH:
+        raise _WrongError(f"the path is longer than {LONGEST_PATH} bytes; give a shorter one")
     return text
 
 
@@ -207,7 +209,19 @@ def _parameters(field: str, value: object) -> tuple[str, ...]:
         raise _WrongError(
             f"{_shown(value)} is not a list; give the job parameters as a list of texts"
         )
-    return tuple(_scalar(field, item) for item in value)
+    parameters = tuple(_scalar(field, item) for item in value)
+    for number, parameter in enumerate(parameters, 1):
+        if (size := sizes.size(parameter)) > sizes.LONGEST:
+            raise _WrongError(
+                f"parameter {number} has {size} bytes; a program takes at most {sizes.LONGEST} "
+                "in one: write it to a file and pass the file's name"
+            )
+    if sizes.total(parameters) > sizes.MOST:
+        raise _WrongError(
+            f"the parameters have more than {sizes.MOST} bytes in all; "
+            "write them to a file and pass the file's name"
+        )
+    return parameters
 
 
 def _scalar(field: str, value: object) -> str:
@@ -221,37 +235,57 @@ def _scalar(field: str, value: object) -> str:
 
 
 def _env(field: str, value: object) -> dict[str, str]:
-    if isinstance(value, Mapping):
-        pairs = [(_text(field, name), _scalar(field, text)) for name, text in value.items()]
-    elif isinstance(value, Sequence) and not isinstance(value, str):
-        pairs = []
-        for item in value:
-            name, equals, text = _text(field, item).partition("=")
-            if not equals:
-                raise _WrongError(f"{_shown(item)} has no value; --env takes NAME=value")
-            pairs.append((name, text))
-    else:
-        raise _WrongError("give the variables as NAME=value, one --env for each")
-    for name, _ in pairs:
-        if not _VARIABLE.fullmatch(name):
+    """The user's variables. Their values may be secrets: no message shows one."""
+    pairs = [_pair(field, number, item) for number, item in enumerate(_items(value), 1)]
+    for name, text in pairs:
+        if reason := variables.reason_to_refuse(name):
+            raise _WrongError(f"{name} {reason}; give --env another name")
+        if sizes.size(f"{name}={text}") > sizes.LONGEST:
             raise _WrongError(
-                f"{_shown(name)} is no variable's name; --env takes letters, digits and _, "
-                "beginning with no digit"
-            )
-        if name.startswith(_OURS):
-            raise _WrongError(
-                f"{name} begins with {name[:3]}, which belongs to the service; "
-                "give --env another name"
-            )
-        if name in _SET_BY_US:
-            raise _WrongError(
-                f"{name} is set by the service for every task; give --env another name"
+                f"{name} and its value have more than {sizes.LONGEST} bytes, the most of one "
+                "variable; write the value to a file and pass the file's name"
             )
     if len(dict(pairs)) > MOST_VARIABLES:
         raise _WrongError(
-            f"{len(dict(pairs))} variables are too many; --env can be given 100 times"
+            f"{len(dict(pairs))} variables are too many; --env can be given {MOST_VARIABLES} times"
+        )
+    if sizes.total(f"{name}={text}" for name, text in pairs) > sizes.MOST:
+        raise _WrongError(
+            f"the variables have more than {sizes.MOST} bytes in all; "
+            "write them to a file and pass the file's name with --env"
         )
     return dict(pairs)
+
+
+def _items(value: object) -> list[object]:
+    """The variables one by one, as NAME=value or as a pair."""
+    if isinstance(value, Mapping):
+        return list(value.items())
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return list(value)
+    raise _WrongError("give the variables as NAME=value, one --env for each")
+
+
+def _pair(field: str, number: int, item: object) -> tuple[str, str]:
+    try:
+        if isinstance(item, tuple) and len(item) == 2:  # noqa: PLR2004 - a pair
+            name, text = _text(field, item[0]), _scalar(field, item[1])
+            equals = "="
+        else:
+            name, equals, text = _text(field, item).partition("=")
+    except _WrongError:
+        raise _WrongError(
+            f"variable {number} is not text that a program can be given; "
+            "--env takes NAME=value, valid Unicode without NUL characters"
+        ) from None
+    if not equals:
+        raise _WrongError(f"variable {number} has no value; --env takes NAME=value")
+    if not _VARIABLE.fullmatch(name):
+        raise _WrongError(
+            f"variable {number} has a name that cannot be; --env takes NAME=value, where NAME has "
+            "letters, digits and _ and does not begin with a digit"
+        )
+    return name, text
 
 
 def _whole(value: object) -> int | None:
@@ -265,22 +299,16 @@ def _whole(value: object) -> int | None:
     return value if isinstance(value, int) else None
 
 
-def _nodes(field: str, value: object) -> int:
-    number = _whole(value)
-    if number is None or not 1 <= number <= MOST_NODES:
-        raise _WrongError(
-            f"{_shown(value)} is not possible; {_option(field)} takes 1 to {MOST_NODES}"
-        )
-    return number
+def _number(least: int, most: int) -> Callable[[str, object], int]:
+    def rule(field: str, value: object) -> int:
+        number = _whole(value)
+        if number is None or not least <= number <= most:
+            raise _WrongError(
+                f"{_shown(value)} is not possible; {_option(field)} takes {least} to {most}"
+            )
+        return number
 
-
-def _tasks(field: str, value: object) -> int:
-    number = _whole(value)
-    if number is None or not 0 <= number <= MOST_TASKS:
-        raise _WrongError(
-            f"{_shown(value)} is not possible; {_option(field)} takes 0 to {MOST_TASKS}"
-        )
-    return number
+    return rule
 
 
 def _flag(field: str, value: object) -> bool:
@@ -302,7 +330,8 @@ def _seconds(field: str, value: object) -> float:
     if not least <= seconds <= LONGEST:
         wanted = "0 or more" if field == "grace" else "more than 0"
         raise _WrongError(
-            f"{_shown(value)} is not possible; {_option(field)} takes seconds, {wanted}"
+            f"{_shown(value)} is not possible; {_option(field)} takes seconds, {wanted} "
+            f"and at most {LONGEST:.0f}"
         )
     return seconds
 
@@ -340,14 +369,14 @@ _RULES: Mapping[str, Callable[[str, object], object]] = {
     "code_dir": _component,
     "boot_file": _boot_file,
     "parameters": _parameters,
-    "nodes": _nodes,
+    "nodes": _number(1, MOST_NODES),
     "pool": _one_of("shared", "dedicated"),
     "nic": _one_of("auto", "none", "roce", "infiniband"),
     "network": _one_of("auto", "container", "host"),
     "python": _absolute,
     "env": _env,
-    "ps": _tasks,
-    "workers": _tasks,
+    "ps": _number(0, MOST_TASKS),
+    "workers": _number(0, MOST_TASKS),
     "chief": _flag,
     "evaluator": _flag,
     "timeout": _seconds,

@@ -90,6 +90,7 @@ TABLE: dict[str, Flavor] = {
 _KINDS = {node.kind.lower(): node for node in NODES}
 _KIND_AND_COUNT = re.compile(r"([a-z0-9]+?)x(\d{1,9})")
 _CPU_ONLY = re.compile(r"cpu-(\d{1,7})c(\d{1,7})g")
+_NEARLY_CPU_ONLY = re.compile(r"cpu\D*(\d{1,7})\D+(\d{1,7})\D*")
 _AMOUNT = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)\s*([MGT])(?:i?B?)", re.IGNORECASE)
 _MIB = {"M": 1, "G": GIB, "T": 1024 * GIB}
 _CORES = re.compile(
@@ -112,7 +113,7 @@ def mib(text: str) -> int | None:
 def parse(text: str, own: Mapping[str, Flavor]) -> Flavor:
     """Read a flavor: a name of the user's `own`, of the table, `cpu-8c32g`, or the console's text.
 
-    Raises InvalidJobError with the nearest names for a name that nobody knows (contract R7).
+    Raises InvalidJobError with the nearest names for an unknown name (contract R7).
     """
     text = unicodedata.normalize("NFKC", text).strip()  # a full-width colon is a colon
     if text in own:
@@ -128,9 +129,11 @@ def parse(text: str, own: Mapping[str, Flavor]) -> Flavor:
         if 1 <= int(match[2]) <= 8:  # noqa: PLR2004 - a node's cards
             return eighths(_KINDS[match[1]], int(match[2]))
         raise _wrong(
-            f"{_shown(text)} is no part of a node: a node has 8 of these accelerators; "
+            f"{_shown(text)} is not possible: a node has 8 of these accelerators; "
             f"--flavor takes {match[1]}x1 to {match[1]}x8, and --nodes the number of nodes"
         )
+    if name.startswith("cpu"):
+        raise _wrong(f"{_shown(text)} is not a flavor; {_cpu_remedy(name)}")
     near = difflib.get_close_matches(name, [*own, *TABLE], n=3, cutoff=0.5)
     remedy = (
         f"did you mean {', '.join(near)}?"
@@ -142,6 +145,13 @@ def parse(text: str, own: Mapping[str, Flavor]) -> Flavor:
         f"there is no flavor {_shown(text)}; {remedy} (--flavor also takes cpu-8c32g, and the "
         "console's GPU: 8*NVIDIA-V100 | CPU: 72 cores | Memory: 512 GB)"
     )
+
+
+def _cpu_remedy(name: str) -> str:
+    """Say how a CPU flavor is written, with the numbers of a text that is nearly one."""
+    if match := _NEARLY_CPU_ONLY.fullmatch(name):
+        return f"did you mean cpu-{match[1]}c{match[2]}g?"
+    return "--flavor takes a node of 8 cores and 32 GB as cpu-8c32g"
 
 
 def make(accelerator: str | None, accelerators: int, cpus: int, memory_mib: int) -> Flavor:

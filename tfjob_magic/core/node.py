@@ -12,8 +12,6 @@ from tfjob_magic.core.shares import Share
 if TYPE_CHECKING:
     from tfjob_magic.core.job import Job
 
-__all__ = ["Device", "Machine", "Nic", "Node", "Share", "carve", "same_kind"]
-
 
 @dataclass(frozen=True)
 class Nic:

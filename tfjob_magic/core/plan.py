@@ -7,35 +7,24 @@ from typing import TYPE_CHECKING, Any
 
 from tfjob_magic.core import flags as cluster_flags
 from tfjob_magic.core import network as networks
-from tfjob_magic.core import rehearsal
+from tfjob_magic.core import rehearsal, sizes
 from tfjob_magic.core.flavor import Flavor
 from tfjob_magic.core.job import Job
-from tfjob_magic.core.network import Mode, Network
+from tfjob_magic.core.network import Network
 from tfjob_magic.core.node import Nic, Node
 from tfjob_magic.core.shares import Role, Seat, Share, split
+from tfjob_magic.core.variables import WORKERS_ALONE, variables
 from tfjob_magic.core.variables import cluster as describe
-from tfjob_magic.core.variables import variables
-from tfjob_magic.errors import UnavailableError
+from tfjob_magic.errors import InvalidJobError, Problem, UnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tfjob_magic.core.flags import Flags
-
-__all__ = [
-    "Mode",
-    "Network",
-    "Plan",
-    "PlannedNode",
-    "Role",
-    "Task",
-    "count_tasks",
-    "from_json",
-    "plan",
-    "to_json",
-]
+    from tfjob_magic.core.variables import Cluster
 
 MASK = "***"
+_BESIDE_A_LIST = 100  # bytes: the variable's name, and the task in TF_CONFIG
 
 
 @dataclass(frozen=True)
@@ -107,7 +96,8 @@ def plan(
 
     `ports` are given to the tasks in their order (one for each of `count_tasks`, none needed for a
     single task), `log_dir` becomes MA_LOG_DIR, `flags` are the cluster flags that the boot file
-    takes. Raises UnavailableError for a rehearsal that `--strict` forbids (contract R8).
+    takes. Raises UnavailableError for a rehearsal that `--strict` forbids (contract R8), and
+    InvalidJobError where the host lists are longer than a variable can be.
     """
     lacking = rehearsal.lacking(job, nodes)
     if lacking and job.strict:
@@ -128,6 +118,7 @@ def plan(
     for seat, address in addresses.items():
         by_role.setdefault(seat.role, []).append(address)
     cluster = describe(by_role)
+    _check_length(cluster, len(seats))
     asked = _by_seat(seats, [asked_of_node] * job.nodes)
     granted = _by_seat(seats, [node.capacity for node in nodes])
     tasks = []
@@ -261,6 +252,16 @@ def _by_seat(seats: Sequence[Seat], capacities: Sequence[Share]) -> dict[Seat, S
     return given
 
 
+def _check_length(cluster: Cluster, tasks: int) -> None:
+    longest = max(map(sizes.size, (*cluster.lists.values(), cluster.config or "")))
+    if longest + _BESIDE_A_LIST > sizes.LONGEST:
+        message = (
+            f"the addresses of {tasks} tasks take {longest} bytes, and one variable has "
+            f"{sizes.LONGEST} at most; ask for fewer --nodes, --ps or --workers"
+        )
+        raise InvalidJobError([Problem("nodes", message)])
+
+
 def _cluster_arguments(flags: Flags, env: Mapping[str, str]) -> tuple[str, ...]:
     """The flags with their values (contract C4); a list that has no host is left out."""
     sources = {
@@ -297,6 +298,8 @@ def _notes(
             f"No worker sits on node {', '.join(idle)}: accelerators there stay idle, "
             "since only workers get them."
         )
+    if WORKERS_ALONE in job.env and any(seat.role != "worker" for seat in job.seats):
+        notes.append(f"--env {WORKERS_ALONE} goes to the workers only; a PS keeps -1.")
     return tuple(notes)
 
 

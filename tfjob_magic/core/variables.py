@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tfjob_magic.core.plan import Task
     from tfjob_magic.core.shares import Role, Share
 
-MARK = "TFJOB_RUN"  # every process of a run carries it, so that orphans can be found
+RUN_ID = "TFJOB_RUN"
 
 CONTRACT = (
     "VC_TASK_INDEX",
@@ -34,6 +34,11 @@ CONTRACT = (
     "PYTHONUNBUFFERED",
 )
 
+# The names that belong to us. A user's variable of one of them is refused, the caller's is dropped.
+_OURS = (*CONTRACT, RUN_ID, "TFJOB_RUN_DIR")  # the last is the supervisor's
+_OUR_PREFIXES = ("MA_", "VC_")
+WORKERS_ALONE = "CUDA_VISIBLE_DEVICES"  # the user's own reaches workers only (contract R4)
+
 _NOT_THE_JOBS = ("JPY_", "JUPYTER")
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy", "grpc_proxy")
 _INLINE_PLOTS = ("module://matplotlib_inline", "module://ipykernel")
@@ -49,6 +54,15 @@ class Cluster:
 
     lists: Mapping[str, str]
     config: str | None
+
+
+def reason_to_refuse(name: str) -> str | None:
+    """Say, after a variable's name, why it cannot be the user's own; None where it can be."""
+    if name in _OURS:
+        return "is set by the service for every task"
+    if name.startswith(_OUR_PREFIXES):
+        return f"begins with {name[:3]}, which belongs to the service"
+    return None
 
 
 def cluster(addresses: Mapping[Role, Sequence[str]]) -> Cluster:
@@ -97,10 +111,10 @@ def variables(
         "MA_VJ_NAME": run_id,
         "MA_LOG_DIR": log_dir,
         "PYTHONUNBUFFERED": "1",
-        "CUDA_VISIBLE_DEVICES": ",".join(granted.devices) or "-1",  # contract R9; '' opens one
+        WORKERS_ALONE: ",".join(granted.devices) or "-1",  # contract R9; '' opens one
         "TF_NUM_INTRAOP_THREADS": str(granted.cpus),
         "TF_NUM_INTEROP_THREADS": str(granted.cpus),
-        MARK: run_id,
+        RUN_ID: run_id,
     }
     return env
 
@@ -117,7 +131,7 @@ def environment(base: Mapping[str, str], task: Task, own: Mapping[str, str]) -> 
         name: value
         for name, value in base.items()
         if not name.startswith(_NOT_THE_JOBS)
-        and name not in CONTRACT
+        and reason_to_refuse(name) is None
         and name != "TFJOB_SOCKET"
         and not (name == "MPLBACKEND" and value.startswith(_INLINE_PLOTS))
     }
@@ -125,9 +139,7 @@ def environment(base: Mapping[str, str], task: Task, own: Mapping[str, str]) -> 
     env |= {
         name: value
         for name, value in own.items()
-        if name not in CONTRACT
-        and name != MARK
-        and (name != "CUDA_VISIBLE_DEVICES" or task.role == "worker")
+        if reason_to_refuse(name) is None and (name != WORKERS_ALONE or task.role == "worker")
     }
     if any(env.get(name) or env.get(name.upper()) for name in _PROXIES):
         env |= _exempt(env, _hosts(task))
