@@ -354,6 +354,96 @@ def parse():
     return argparse.ArgumentParser().parse_args()
 """,
     ),
+    "argparse whose add_argument is passed on": Case(
+        "--task_index --job_name",
+        """
+import argparse
+def options(add):
+    for name in ("job_name", "task_index"):
+        add("--" + name)
+parser = argparse.ArgumentParser()
+options(parser.add_argument)
+parser.parse_args()
+""",
+    ),
+    "argparse whose add_argument is bound in part": Case(
+        "--job_name",
+        """
+import argparse
+from functools import partial
+parser = argparse.ArgumentParser()
+text = partial(parser.add_argument, type=str)
+text("--job_name")
+parser.parse_args()
+""",
+    ),
+    "argparse whose add_argument is kept in a table": Case(
+        "--ps_hosts",
+        """
+import argparse
+parser = argparse.ArgumentParser()
+add = parser.add_argument
+table = {"add": add}
+table["add"]("--ps_hosts")
+parser.parse_args()
+""",
+    ),
+    "argparse whose add_argument is looked up": Case(
+        "--job_name",
+        """
+import argparse
+parser = argparse.ArgumentParser()
+getattr(parser, "add_argument")("--job_name")
+parser.parse_args()
+""",
+    ),
+    "argparse whose add_argument has another name": Case(
+        "--job_name",
+        """
+import argparse
+parser = argparse.ArgumentParser()
+add = parser.add_argument
+add("--job_name")
+parser.parse_args()
+print("worker_hosts")
+""",
+    ),
+    "absl whose DEFINE is passed on": Case(
+        "--task_index --job_name",
+        ABSL
+        + """
+def define(how, *names):
+    for name in names:
+        how(name, "", "")
+define(flags.DEFINE_string, "job_name", "task_index")
+app.run(lambda argv: None)
+""",
+        "absl",
+    ),
+    "click whose option is bound in part": Case(
+        "--job_name",
+        """
+import click
+from functools import partial
+text = partial(click.option, type=str)
+@click.command()
+@text("--job_name")
+def main(job_name): pass
+main()
+""",
+        "click",
+    ),
+    "typer whose Option is bound in part": Case(
+        "--job_name",
+        """
+import typer
+from functools import partial
+Text = partial(typer.Option, "")
+def main(job_name: str = Text("--job_name")): pass
+typer.run(main)
+""",
+        "typer",
+    ),
     "argparse computed": Case(
         "--ps_hosts --job_name",
         """

@@ -29,7 +29,7 @@ def find(program: Program) -> list[Parser]:
         added,
         flags,
         functions.click(program, made),
-        functions.typer(made),
+        functions.typer(program, made),
         functions.fire(program, made),
         texts.getopt(program, made),
         texts.docopt(program, made),

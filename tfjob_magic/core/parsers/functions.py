@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from tfjob_magic.core.parsers.parser import Call, Parser, mentioned, text_of
+from tfjob_magic.core.parsers.parser import Call, Parser, escapes, mentioned, text_of
 from tfjob_magic.core.syntax import Unit
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ def click(program: Program, calls: list[Call]) -> Parser | None:
             ignores = ignores or "ignore_unknown_options" in _context(call)
             takes_more = takes_more or "allow_extra_args" in _context(call)
     parser.strict = bool(groups) or not (ignores and takes_more)
+    parser.guessed = parser.guessed or escapes(program, "click.option".__eq__)
     if parser.guessed:
         parser.declared |= mentioned(program)
     return parser
@@ -62,7 +63,7 @@ def _context(call: Call) -> set[str]:
     return {str(key) for key, value in pairs if isinstance(value, ast.Constant) and value.value}
 
 
-def typer(calls: list[Call]) -> Parser | None:
+def typer(program: Program, calls: list[Call]) -> Parser | None:
     """Return Typer's parser: it makes `--job-name` of a parameter, so only names written out count.
 
     As with click, the options that the cluster flags could meet are those before a command.
@@ -73,7 +74,9 @@ def typer(calls: list[Call]) -> Parser | None:
     settings = [_context(call) for call in calls]
     lenient = any({"ignore_unknown_options", "allow_extra_args"} <= s for s in settings)
     declared = {option for call in options for option in call.options}
-    return Parser("typer", declared, strict=not lenient)
+    guessed = escapes(program, "typer.Option".__eq__)
+    declared |= mentioned(program) if guessed else set()
+    return Parser("typer", declared, strict=not lenient, guessed=guessed)
 
 
 def fire(program: Program, calls: list[Call]) -> Parser | None:

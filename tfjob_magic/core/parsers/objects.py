@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from tfjob_magic.core.parsers.parser import Call, Parser, mentioned, text_of
+from tfjob_magic.core.parsers.parser import Call, Parser, escapes, mentioned, text_of
 
 if TYPE_CHECKING:
     from tfjob_magic.core.syntax import Program
@@ -30,6 +30,7 @@ def find(program: Program, calls: list[Call]) -> Parser | None:
         _settle(parser, call)
         if call.last in _ADD and (call.module.path, call.owner) not in subcommands:
             _add(parser, call)
+    parser.guessed = parser.guessed or escapes(program, _adds)
     if parser.guessed:
         parser.declared |= mentioned(program)
     return parser
@@ -40,6 +41,10 @@ def reads_argv(given: ast.expr | None) -> bool:
     if isinstance(given, ast.List | ast.Tuple):
         return not all(isinstance(part, ast.Constant) for part in given.elts)
     return True
+
+
+def _adds(name: str) -> bool:
+    return name.rpartition(".")[2] in _ADD - {"add"}  # an `add` may be any set's
 
 
 def _parses(program: Program, call: Call) -> bool:

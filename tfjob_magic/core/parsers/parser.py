@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tfjob_magic.core.syntax import Module, Program
 
 
@@ -93,6 +95,30 @@ def calls(program: Program) -> list[Call]:
 
 def _attribute(node: ast.expr) -> str:
     return f".{node.attr}" if isinstance(node, ast.Attribute) else ""
+
+
+def escapes(program: Program, declares: Callable[[str], bool]) -> bool:
+    """Say whether what declares an option is used as a value: then who calls it is unknown.
+
+    `declares` judges a dotted name. A plain `add = parser.add_argument` does not count, since
+    calls of `add` are followed; `partial(parser.add_argument, …)` and a getattr do.
+    """
+    followed: set[int] = set()
+    for module, node in program.nodes():
+        if isinstance(node, ast.Call):
+            followed.add(id(node.func))
+        elif isinstance(node, ast.Assign) and all(
+            isinstance(target, ast.Name) and declares(program.resolve(module, target) or "")
+            for target in node.targets
+        ):
+            followed.add(id(node.value))
+        elif isinstance(node, ast.Attribute | ast.Name) and id(node) not in followed:
+            loaded = isinstance(node.ctx, ast.Load)
+            if loaded and declares(program.resolve(module, node) or _attribute(node)):
+                return True
+        elif (text := text_of(node)) is not None and declares(f".{text}"):
+            return True
+    return False
 
 
 def text_of(node: ast.AST | None) -> str | None:

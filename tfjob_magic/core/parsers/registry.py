@@ -6,7 +6,7 @@ import ast
 from typing import TYPE_CHECKING
 
 from tfjob_magic.core.parsers.objects import reads_argv
-from tfjob_magic.core.parsers.parser import Call, Parser, mentioned, text_of
+from tfjob_magic.core.parsers.parser import Call, Parser, escapes, mentioned, text_of
 from tfjob_magic.core.syntax import Module, Program, Unit
 
 if TYPE_CHECKING:
@@ -37,7 +37,8 @@ def find(program: Program, calls: list[Call]) -> Parser | None:
         return None
     parser = Parser(KIND, declared(calls), strict=any(strict))
     parser.declared |= {f"--{node.attr}" for _, node in reads}  # may be a library's
-    if any(_defines(call) and _name(call) is None for call in calls):
+    computed = any(_defines(call) and _name(call) is None for call in calls)
+    if computed or escapes(program, _is_define):
         parser.declared |= mentioned(program)
         parser.guessed = True
     if any(call.given(1, "argv") is not None for call in runs):
@@ -46,7 +47,12 @@ def find(program: Program, calls: list[Call]) -> Parser | None:
 
 
 def _defines(call: Call) -> bool:
-    return call.last.startswith("DEFINE") and call.owner.endswith("flags")
+    return _is_define(call.name)
+
+
+def _is_define(name: str) -> bool:
+    owner, _, last = name.rpartition(".")
+    return last.startswith("DEFINE") and owner.endswith("flags")
 
 
 def _name(call: Call) -> str | None:
