@@ -65,8 +65,8 @@ def test(arguments: list[str]) -> None:
 
 
 def bench(arguments: list[str]) -> None:
-    """Measure the start of a job against a shell script; options as in benchmarks/first_step.py."""
-    run(PYTHON, "benchmarks/first_step.py", *arguments)
+    """Run all benchmarks; options as in benchmarks/run.py."""
+    run(PYTHON, "benchmarks/run.py", *arguments)
 
 
 TASKS = {task.__name__: task for task in (quickstart, test, check, bench)}

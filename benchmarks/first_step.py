@@ -3,17 +3,12 @@
 `tfjob run` (cold: four times `python train.py`) against a shell script that starts the same four
 processes by hand. The runs are paired and interleaved in one session, each pair in the order
 opposite to the one before; a time ends when the line *arrives at the reader*, so what stands
-between a task and the person who waits for it is counted. The table holds medians.
-
-    python benchmarks/first_step.py --pairs 15 --json result.json
+between a task and the person who waits for it is counted.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
-import platform
 import socket
 import statistics
 import subprocess
@@ -22,8 +17,9 @@ import tempfile
 import threading
 import time
 from contextlib import ExitStack
-from importlib.metadata import packages_distributions, version
 from pathlib import Path
+
+from report import Result
 
 HERE = Path(__file__).resolve().parent
 SCRIPT = HERE / "train.py"
@@ -57,7 +53,7 @@ def by_hand() -> list[str]:
     return [script, sys.executable, str(SCRIPT), ",".join(hosts[:2]), ",".join(hosts[2:])]
 
 
-def measure(command: list[str], environment: dict[str, str]) -> dict[str, float]:
+def run_once(command: list[str], environment: dict[str, str]) -> dict[str, float]:
     """Run one job to its end; seconds from the start to the first line that holds each mark."""
     seen: dict[str, float] = {}
     output = []
@@ -83,7 +79,7 @@ def measure(command: list[str], environment: dict[str, str]) -> dict[str, float]
     return seen
 
 
-def measure_pairs(pairs: int) -> dict[str, list[dict[str, float]]]:
+def run_pairs(pairs: int) -> dict[str, list[dict[str, float]]]:
     """Interleave the runs of both, after one of each that does not count."""
     contenders = {"ours": ours, "by hand": by_hand}
     measured: dict[str, list[dict[str, float]]] = {name: [] for name in contenders}
@@ -91,61 +87,34 @@ def measure_pairs(pairs: int) -> dict[str, list[dict[str, float]]]:
         environment = {**os.environ, "TFJOB_HOME": home, "PYTHONUNBUFFERED": "1"}
         for number in range(pairs + 1):
             for name in sorted(contenders, reverse=number % 2 == 1):
-                seconds = measure(contenders[name](), environment)
+                seconds = run_once(contenders[name](), environment)
                 print(f"{number}/{pairs} {name:<8} {seconds}", file=sys.stderr, flush=True)
                 if number:
                     measured[name].append(seconds)
     return measured
 
 
-def summary(measured: dict[str, list[dict[str, float]]]) -> dict[str, dict[str, float]]:
+def measure(pairs: int) -> Result:
     """Medians of each, the ratio of the medians, and the median of the paired differences."""
-    result = {}
+    measured = run_pairs(pairs)
+    medians = {}
+    rows = []
     for mark in MARKS:
         mine, theirs = ([run[mark] for run in measured[name]] for name in ("ours", "by hand"))
-        result[mark] = {
-            "ours": statistics.median(mine),
-            "by hand": statistics.median(theirs),
-            "ratio": statistics.median(mine) / statistics.median(theirs),
-            "difference": statistics.median(a - b for a, b in zip(mine, theirs, strict=True)),
+        ours_, by_hand_ = statistics.median(mine), statistics.median(theirs)
+        difference = statistics.median(a - b for a, b in zip(mine, theirs, strict=True))
+        ratio = ours_ / by_hand_
+        medians[mark] = {
+            "ours": ours_,
+            "by hand": by_hand_,
+            "ratio": ratio,
+            "difference": difference,
         }
-    return result
-
-
-def table(result: dict[str, dict[str, float]]) -> str:
-    """Write the medians as a Markdown table."""
-    rows = [
-        "| to the | tfjob run | by hand | ratio | median difference | aim |",
-        "|---|---|---|---|---|---|",
-    ]
-    for mark, row in result.items():
-        numbers = f"{row['ours']:.2f} s | {row['by hand']:.2f} s | {row['ratio']:.3f}"
-        rows.append(f"| {mark} | {numbers} | {row['difference']:+.2f} s | {LIMITS[mark]} |")
-    return "\n".join(rows)
-
-
-def main() -> None:
-    """Measure, print the table, keep the numbers."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--pairs", type=int, default=15, help="how many pairs (default: 15)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="where to keep every number")
-    arguments = parser.parse_args()
-    if arguments.pairs < 1:
-        parser.error("--pairs: at least 1")
-
-    measured = measure_pairs(arguments.pairs)
-    result = summary(measured)
-    if arguments.json:
-        machine = {
-            "processors": os.cpu_count(),
-            "system": platform.platform(),
-            "python": platform.python_version(),
-            "tensorflow": version(packages_distributions()["tensorflow"][0]),
-        }
-        kept = {"machine": machine, "medians": result, "runs": measured}
-        arguments.json.write_text(json.dumps(kept, indent=2) + "\n")
-    print(f"Medians of {arguments.pairs} pairs.\n\n{table(result)}")
-
-
-if __name__ == "__main__":
-    main()
+        times = (f"{ours_:.2f} s", f"{by_hand_:.2f} s", f"{ratio:.3f}", f"{difference:+.2f} s")
+        rows.append((mark, *times, LIMITS[mark]))
+    return Result(
+        f"To the first training step: `tfjob run` against a shell script ({pairs} pairs)",
+        ("to the", "tfjob run", "by hand", "ratio", "median difference", "aim"),
+        tuple(rows),
+        {"medians": medians, "runs": measured},
+    )

@@ -3,6 +3,7 @@
 import ast
 import configparser
 import email
+import importlib
 import importlib.util
 import json
 import os
@@ -219,3 +220,32 @@ def test_the_sdist_has_every_page_test_and_notebook(sdist):
     here = {str(path.relative_to(ROOT)) for pattern in patterns for path in ROOT.glob(pattern)}
     assert here <= set(sdist)
     assert "tests/goldens/two-nodes.json" in sdist
+
+
+@pytest.fixture
+def report(monkeypatch):
+    """Load what the benchmarks share."""
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    yield importlib.import_module("report")
+    sys.modules.pop("report")
+
+
+def test_the_benchmarks_write_their_results_between_the_pages_two_marks(report, tmp_path):
+    page = tmp_path / "benchmarks.md"
+    page.write_bytes((ROOT / "docs" / "benchmarks.md").read_bytes())
+    result = report.Result("A title", ("", "median"), (("ours", r"0.1 s \1"),), {})
+    for _ in range(2):
+        report.write(page, report.text([result], "python3 tasks.py bench"))
+    text = page.read_text()
+    assert text.count("### A title") == 1
+    assert r"| ours | 0.1 s \1 |" in text
+    assert text.startswith("# Benchmarks")
+    assert "No result" not in text
+
+
+def test_a_page_without_the_marks_is_left_as_it_is(report, tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("nothing\n")
+    with pytest.raises(SystemExit, match="results"):
+        report.write(page, "a result\n")
+    assert page.read_text() == "nothing\n"
