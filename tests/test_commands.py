@@ -169,7 +169,7 @@ def test_an_interpreter_is_found_as_a_shell_would(
 
 
 def test_an_interpreter_that_is_none_is_refused() -> None:
-    with pytest.raises(InvalidJobError, match="python: `python9` is no program"):
+    with pytest.raises(InvalidJobError, match="python: `python9` is not a program"):
         commands.interpreter("python9")
 
 

@@ -99,9 +99,21 @@ def test_an_option_is_never_guessed_from_its_beginning() -> None:
         ("--chief=yes", "--chief: ignored explicit argument"),
         ("--out 3x", "out: `3x` cannot be a variable"),
         ("--out class", "out: `class` cannot be a variable"),
-        ("train.py", "`train.py`: no option"),
+        ("train.py", "`train.py`: neither an option nor the value of one; parameters of"),
         ("--nodes 2 # two", "there are no comments on this line"),
-        ("-- --data a # mine", "there are no comments on this line"),
+        ("--detach #two", "there are no comments on this line"),
+        ("-- --data a # mine", "`#` looks like a comment"),
+        ("-- --epochs 5 #five", "`#five` looks like a comment"),
+        ("-- #", "quote it if it is meant: '#'"),
+        ("-- #{", "`#{` looks like a comment"),
+        ("--name my net --nodes 2", 'quote that: --name "my net"; parameters'),
+        (
+            "--nodes 2 --flavor GPU: 8*V100 | CPU: 72",
+            'so quote it: --flavor "GPU: 8*V100 | CPU: 72"',
+        ),
+        ("—nodes 2", "two hyphens; write `--nodes`"),
+        ("--nodes 2 –chief", "two hyphens; write `--chief`"),  # noqa: RUF001
+        ("--nodes 2 — a", "two hyphens; write `--`"),
         ("--name 'x", "quote that is never closed"),
         ("-- it's", "quote that is never closed"),
         ("-- a\\", "ends in a backslash"),
@@ -112,10 +124,10 @@ def test_a_mistake_is_one_clear_sentence(text: str, says: str) -> None:
 
 
 def test_parameters_are_quoted_as_in_a_shell() -> None:
-    text = r"""'a b' "c 'd' \"e\"" f\ g '' --x='1 2' "" a#b #1 $HOME `id` * ~ \{n\}"""
+    text = r"""'a b' "c 'd' \"e\"" f\ g '' --x='1 2' "" a#b '#1' \#2 ''#3 $HOME `id` * ~ \{n\}"""
     assert parameters(text) == [
-        "a b", 'c \'d\' "e"', "f g", "", "--x=1 2", "", "a#b", "#1", "$HOME", "`id`", "*", "~",
-        "{n}",
+        "a b", 'c \'d\' "e"', "f g", "", "--x=1 2", "", "a#b", "#1", "#2", "#3", "$HOME",
+        "`id`", "*", "~", "{n}",
     ]  # fmt: skip
 
 
@@ -200,7 +212,46 @@ def test_one_undefined_name_does_not_hide_among_defined_ones() -> None:
 
 @pytest.mark.parametrize("text", ["{a", "{a b}", "{lr:.2f}", "{lr:5}", "{import os}", "{x!r}"])
 def test_braces_that_make_no_sense_are_refused(text: str) -> None:
-    assert "no Python expression" in refusal(f"-- {text}", lr=1, x=1, a=1)
+    assert "is not a Python expression" in refusal(f"-- {text}", lr=1, x=1, a=1)
+
+
+class Unspeakable(Exception):  # noqa: N818 - as a user may name it
+    def __str__(self) -> str:
+        raise ValueError
+
+
+def throw(error: BaseException) -> None:
+    raise error
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("{await x}", "`{await x}` could not be evaluated: SyntaxError: 'await' outside function"),
+        ("{(yield)}", "SyntaxError: 'yield' outside function"),
+        ('{__import__("sys").exit(3)}', "SystemExit: 3"),
+        ("{throw(GeneratorExit())}", "GeneratorExit"),
+        ("{throw(Unspeakable())}", "could not be evaluated: Unspeakable"),
+        (f"{{{'+'.join(['1'] * 20_000)}}}", "`{1+1+1+1+1+"),
+        (f"{{{'(' * 5_000}{')' * 5_000}}}", "`{((((((((((((("),
+        (f"{{{'-' * 50_000}1}}", "`{-------------"),
+    ],
+    ids=range(8),
+)
+def test_whatever_an_expression_raises_is_a_refusal_that_names_it(text: str, says: str) -> None:
+    message = refusal(f"-- {text}", x=1, throw=throw, Unspeakable=Unspeakable)
+    assert message.startswith("parameters: ")
+    assert says in message
+    assert len(message) < 300
+
+
+def test_an_interrupt_of_an_expression_is_an_interrupt() -> None:
+    with pytest.raises(KeyboardInterrupt):
+        parameters("{throw(KeyboardInterrupt())}", throw=throw)
+
+
+def test_a_value_that_begins_with_a_hash_is_no_comment() -> None:
+    assert parameters("{colour} x{{#", colour="#fff") == ["#fff", "x{#"]
 
 
 def test_an_expression_that_fails_says_how() -> None:
@@ -246,12 +297,16 @@ def test_the_line_magic_has_the_verbs_of_the_command() -> None:
         (["frobnicate"], "the commands are run, plan, list"),
         (["run"], "FILE"),
         (["rm"], "RUN"),
-        (["list", "x"], "`x`: no option"),
+        (["list", "x"], "`x`: neither an option nor the value of one; leave it out"),
         (["logs", "--tsk", "a"], "did you mean --task?"),
         (["list", "--", "a"], "takes no job parameters"),
         (["run", "t.py", "--epochs", "5"], "`-- --epochs 5`"),
-        (["plan", "--detach"], "--detach: no such option"),
-        (["run", "t.py", "--code-dir", "c"], "--code-dir: no such option"),
+        (["plan", "--detach"], "--detach: `plan` starts nothing"),
+        (["run", "t.py", "--code-dir", "c"], "--code-dir: `run` takes it from the FILE"),
+        (["plan", "t.py", "--boot-file=x.py"], "--boot-file: `plan` takes it from the FILE"),
+        (["run", "t.py", "--out", "r"], "--out: it is an option of a %%tfjob cell"),
+        (["run", "—nodes", "2", "t.py"], "two hyphens; write `--nodes`"),
+        (["show", "—json"], "two hyphens; write `--json`"),
     ],
 )
 def test_a_wrong_command_is_one_clear_sentence(argv: list[str], says: str) -> None:

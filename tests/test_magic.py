@@ -311,7 +311,7 @@ def test_the_job_dir_lies_beside_the_notebook_that_jupyter_names(
     folder.mkdir()
     monkeypatch.setenv("JPY_SESSION_NAME", str(folder / "My Net 2.ipynb"))
     notebook.run(f"%%tfjob {SMALL}\nprint()\n")
-    assert (folder / "user-job-dir" / "my-net-2" / "train.py").exists()
+    assert (folder / "user-job-dir" / "My Net 2" / "train.py").exists()
     assert notebook.runs[0].id.startswith("my-net-2-")
 
 

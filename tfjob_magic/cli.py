@@ -31,69 +31,105 @@ _COLOURS = {"✓": 32, "✗": 31, "■": 33}  # green, red, yellow
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code."""
     argv = sys.argv[1:] if argv is None else argv
-    out, err = _Stream(sys.stdout), _Stream(sys.stderr)
+    _open_closed_descriptors()
+    out, err = _Stream(sys.stdout, 1), _Stream(sys.stderr, 2)
     try:
-        if list(argv) == ["--version"]:
-            out.write(f"tfjob {__version__}\n")
-            return 0
-        command = grammar.arguments(argv)
-        if command.verb == "help":
-            out.write(grammar.usage(command.topic))
-            return 0
-        return _perform(command, out, err)
+        return _answer(argv, out, err)
     except TfjobError as error:
         err.say(f"tfjob: {summary.mistakes(error)}")
         return 1 if isinstance(error, UnavailableError) else _MISTAKE
     except KeyboardInterrupt:
         return _SIGNALLED + signal.SIGINT
-    except BrokenPipeError:
-        return _SIGNALLED + signal.SIGPIPE
+    except _UnwritableError as error:
+        if error.reason is None:
+            return _SIGNALLED + signal.SIGPIPE
+        err.say(f"tfjob: standard output cannot be written: {error.reason}")
+        return 1
+
+
+def _answer(argv: Sequence[str], out: _Stream, err: _Stream) -> int:
+    if list(argv) == ["--version"]:
+        out.write(f"tfjob {__version__}\n")
+        return 0
+    command = grammar.arguments(argv)
+    if command.verb == "help":
+        out.write(grammar.usage(command.topic))
+        return 0
+    return _perform(command, out, err)
+
+
+def _open_closed_descriptors() -> None:
+    """Put /dev/null where standard input, output or error is closed (`>&-`).
+
+    Otherwise the next file to be opened would get its number, and be taken for it.
+    """
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:  # noqa: PLR2004 - standard error
+        os.set_inheritable(descriptor, True)  # noqa: FBT003 - it takes no name
+    os.close(descriptor)
+
+
+class _UnwritableError(Exception):
+    """A stream takes no more; `reason` is None where its reader has only gone away."""
+
+    def __init__(self, reason: str | None) -> None:
+        self.reason = reason
+        super().__init__(reason)
 
 
 class _Stream:
     """Standard output or error, through a buffer of our own.
 
     Where PYTHONUNBUFFERED is set, Python's own stream drops what one write(2) does not take.
+    `stream` is Python's own, which is None where the descriptor was closed.
     """
 
-    def __init__(self, stream: TextIO) -> None:
-        self.is_terminal = stream.isatty()
+    def __init__(self, stream: TextIO | None, descriptor: int) -> None:
+        self.is_terminal = os.isatty(descriptor)
         plain = "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb"
         self.has_colours = self.is_terminal and not plain
-        self._open = True
+        self._failed: _UnwritableError | None = None
         self._stream = open(  # noqa: SIM115 - it lives as long as the process
-            stream.fileno(),
+            descriptor,
             "w",
-            encoding=stream.encoding,
+            encoding=stream.encoding if stream else "utf-8",
             errors="replace",  # a log may hold what a locale cannot print
             closefd=False,
         )
 
     def write(self, text: str) -> None:
-        """Write at once. Raises BrokenPipeError, every time, where nobody reads any more."""
-        if not self._open:
-            raise BrokenPipeError
+        """Write at once. Raises _UnwritableError, from the first failure on every time."""
+        if self._failed is not None:
+            raise self._failed
         try:
             self._stream.write(text)
             self._stream.flush()
-        except BrokenPipeError:
-            self._open = False
+        except OSError as error:
+            broken = isinstance(error, BrokenPipeError)
+            self._failed = _UnwritableError(None if broken else error.strerror)
             nowhere = os.open(os.devnull, os.O_WRONLY)  # for what is still in the buffer
             os.dup2(nowhere, self._stream.fileno())
             os.close(nowhere)
-            raise
+            raise self._failed from None
 
     def say(self, text: str) -> None:
         """Write lines of ours while they are read; the mark of an end in its colour."""
         mark = text[:1]
         if self.has_colours and mark in _COLOURS:
             text = f"\x1b[{_COLOURS[mark]}m{mark}\x1b[0m{text[1:]}"
-        self.write_while_read(f"{text}\n")
+        with suppress(_UnwritableError):
+            self.write(f"{text}\n")
 
-    def write_while_read(self, text: str) -> None:
-        """Write at once; where nobody reads any more, go on without."""
-        with suppress(BrokenPipeError):
+    def write_or_tell(self, text: str, other: _Stream) -> None:
+        """Write at once; where that fails, tell it once on the `other` stream and go on without."""
+        failed = self._failed
+        try:
             self.write(text)
+        except _UnwritableError as error:
+            if failed is None and error.reason is not None:
+                other.say(
+                    f"tfjob: standard output cannot be written: {error.reason};"
+                    " the job goes on, and its logs are kept"
+                )
 
 
 def _perform(command: Command, out: _Stream, err: _Stream) -> int:
@@ -104,8 +140,8 @@ def _perform(command: Command, out: _Stream, err: _Stream) -> int:
 
     runs = command.verb == "run" and not command.dry_run
     face = Face(
-        # When nobody reads its logs any more, a job goes on, and we with it.
-        write=out.write_while_read if runs else out.write,
+        # When its logs can be shown no more, a job goes on, and we with it.
+        write=(lambda text: out.write_or_tell(text, err)) if runs else out.write,
         say=err.say,
         colours=out.has_colours,
         width=shutil.get_terminal_size().columns if out.is_terminal else None,
@@ -118,7 +154,11 @@ def _perform(command: Command, out: _Stream, err: _Stream) -> int:
         commands.preview(command, asked, connect(), face)
         return 0
     with Interrupts(signal.SIGINT, signal.SIGTERM) as interrupts:
-        run, interrupted = commands.launch(command, asked, connect(), face, interrupts)
+        try:
+            run, interrupted = commands.launch(command, asked, connect(), face, interrupts)
+        except commands.AbandonedError as error:
+            face.say(f"tfjob: {error}")
+            return _SIGNALLED + error.signal
     if not run.over:  # detached
         return 0
     face.say(summary.failure(run) if run.phase == "failed" else summary.ending(run))

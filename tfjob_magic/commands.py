@@ -15,12 +15,18 @@ from tfjob_magic import drawing, summary
 from tfjob_magic.core import exits
 from tfjob_magic.core.job import slug
 from tfjob_magic.core.plan import to_json
-from tfjob_magic.errors import InvalidJobError, Problem
+from tfjob_magic.errors import (
+    InUseError,
+    InvalidJobError,
+    NotFoundError,
+    Problem,
+    UnavailableError,
+)
 from tfjob_magic.follow import Face, Interrupts, follow, logs
 from tfjob_magic.service import Submission
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from tfjob_magic.grammar import Command
     from tfjob_magic.service import Jobs, Run, TaskStatus
@@ -28,6 +34,16 @@ if TYPE_CHECKING:
 _ENDED = {signal.SIGTERM, signal.SIGKILL}
 _UNLIMITED = 10_000  # columns; rich wants a number
 _DRAWN = 100  # columns of a drawing where the reader's width is not known
+_PAUSE = 0.1  # seconds between two looks at a run that is to be replaced
+_MOST_REPLACED = 5  # runs that one launch stops; others may start in the code dir meanwhile
+
+
+class AbandonedError(Exception):
+    """A launch was interrupted before its job was started; `signal` is what interrupted it."""
+
+    def __init__(self, signal: int) -> None:
+        self.signal = signal
+        super().__init__("interrupted; nothing was started")
 
 
 def submission(command: Command, python: str, environment: Mapping[str, str]) -> Submission:
@@ -38,15 +54,31 @@ def submission(command: Command, python: str, environment: Mapping[str, str]) ->
     """
     job = dict(command.job)
     job["python"] = interpreter(str(job.get("python", python)))
-    path = Path(os.path.abspath(command.file or "train.py"))  # noqa: PTH100 - links stay links
+    path = Path(absolute(command.file or "train.py"))
+    _check_file(path)
     job |= {"job_dir": str(path.parent.parent), "code_dir": path.parent.name}
     job.setdefault("name", slug(path.stem))
     return Submission(
         job=job | {"boot_file": path.name},
         source="" if command.file is None else None,
-        replace=command.replace,
         environment=dict(environment),
     )
+
+
+def _check_file(path: Path) -> None:
+    """Refuse a file that cannot be a boot file, before the job's fields are made of its path."""
+    shown = f"`{path}`".encode(errors="replace").decode()
+    if path.parent == path.parent.parent:
+        wrong = f"{shown} is in the root directory, which cannot be a code dir; move it to a folder"
+    elif path.suffix != ".py":
+        wrong = f"{shown} is not a Python file; name a file that ends in .py"
+    elif path.name.startswith("-"):
+        wrong = f"{shown} begins with a hyphen, as an option does; rename the file"
+    elif any("\ud800" <= character <= "\udfff" for character in str(path)):
+        wrong = f"{shown} is not valid Unicode; rename the file or its folder"
+    else:
+        return
+    raise InvalidJobError([Problem("file", wrong)])
 
 
 def interpreter(text: str) -> str:
@@ -54,26 +86,87 @@ def interpreter(text: str) -> str:
     found = shutil.which(os.path.expanduser(text))  # noqa: PTH111 - `./python` must keep its dot
     if found is None:
         raise InvalidJobError(
-            [Problem("python", f"`{text}` is no program that can be run; give the path of one")]
+            [Problem("python", f"`{text}` is not a program that can be run; give the path of one")]
         )
-    return os.path.abspath(found)  # noqa: PTH100 - a virtual environment's link must stay one
+    return absolute(found)
+
+
+def absolute(path: str) -> str:
+    """Make a path absolute from the working directory; links in it stay links.
+
+    Raises UnavailableError where the path is relative and the working directory is gone.
+    """
+    try:
+        return os.path.abspath(path)  # noqa: PTH100 - `resolve` follows links, `absolute` keeps ..
+    except OSError:
+        raise UnavailableError(
+            "the working directory does not exist any more; change to another one with cd"
+        ) from None
 
 
 def launch(
-    command: Command, asked: Submission, jobs: Jobs, face: Face, interrupts: Interrupts
+    command: Command,
+    asked: Submission,
+    jobs: Jobs,
+    face: Face,
+    interrupts: Interrupts,
+    *,
+    started: Callable[[Run], None] = lambda _run: None,
 ) -> tuple[Run, int | None]:
     """Start a job and, unless it is detached, follow it to its end.
 
-    Returns the run and the signal that ended it early, if one did. Raises what `Jobs.submit`
-    raises; that a run fails is no error here.
+    Returns the run and the signal that ended it early, if one did; `started` gets the run as soon
+    as there is one. Raises AbandonedError where an interrupt comes before that, and what
+    `Jobs.submit` raises. That the run fails raises nothing.
     """
-    run = jobs.submit(asked)
+    run = _start(command, asked, jobs, face, interrupts)
+    started(run)
     face.say("\n".join([summary.heading(run), *_notes(run, face)]))
     if command.detach and not interrupts.received:
         face.say(f"started; `tfjob logs {run.id} --follow` shows it, `tfjob stop {run.id}` ends it")
         return run, None
     run = follow(jobs, run, face, interrupts)
     return run, interrupts.received[0] if interrupts.received else None
+
+
+def _start(
+    command: Command, asked: Submission, jobs: Jobs, face: Face, interrupts: Interrupts
+) -> Run:
+    """Start a job; with `--replace`, first stop the run that uses its code dir."""
+    replaced = 0
+    while True:
+        _check_interrupts(interrupts)
+        try:
+            return jobs.submit(asked)
+        except InUseError as error:
+            if not command.replace and command.file is not None:
+                raise InUseError(
+                    f"file: {error.run} is running in the same folder; wait for it, or stop it"
+                    " first with --replace",
+                    error.run,
+                ) from None
+            if not command.replace or replaced == _MOST_REPLACED:
+                raise
+            replaced += 1
+            _replace(error.run, jobs, face, interrupts)
+
+
+def _replace(name: str, jobs: Jobs, face: Face, interrupts: Interrupts) -> None:
+    """Stop a run and wait for its end. An interrupt ends the wait; the run stops all the same."""
+    face.say(f"stopping {name}, which uses this code dir")
+    try:
+        run = jobs.stop(name)
+        while not run.over:
+            _check_interrupts(interrupts)
+            time.sleep(_PAUSE)
+            run = jobs.run(name)
+    except NotFoundError:  # it is over, and somebody has removed it
+        return
+
+
+def _check_interrupts(interrupts: Interrupts) -> None:
+    if interrupts.received:
+        raise AbandonedError(interrupts.received[0])
 
 
 def preview(command: Command, asked: Submission, jobs: Jobs, face: Face) -> None:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _QUANTIFIER = re.compile(r"\d*,?\d*")  # {8} or {2,5}: of a regular expression, not of Python
 _JSON_NAMES = frozenset({"true", "false", "null"})
+_LONGEST_SHOWN = 80  # characters of an expression in a message
 _HELD = re.compile("\0(\\d+)\0")  # an argument holds no NUL, so that one can stand for a value
 
 
@@ -51,18 +52,22 @@ def parameters(text: str, namespace: Mapping[str, object]) -> list[str]:
 
     pieces: list[str] = []
     quote = ""
+    begins = True  # whether a word begins here
     position = 0
     while position < len(text):
         character = text[position]
         if character == "\\" and quote != "'":
+            begins = False
             pieces.append(text[position : position + 2])
             position += 2
             continue
         if text[position : position + 2] in {"{{", "}}"}:
+            begins = False
             pieces.append(hold(character))
             position += 2
             continue
         if character == "{":
+            begins = False
             value, position = _braced(text, position, quote, namespace)
             pieces.append(hold(value))
             continue
@@ -70,17 +75,15 @@ def parameters(text: str, namespace: Mapping[str, object]) -> list[str]:
             quote = ""
         elif character in "'\"" and not quote:
             quote = character
+        elif character == "#" and begins:
+            raise _comment(text[position:])
+        begins = not quote and character.isspace()
         pieces.append("" if character == "\0" else character)
         position += 1
     try:
         words = shlex.split("".join(pieces))
     except ValueError as error:
         raise _unclosed(error) from None
-    if "#" in words and re.search(r"(?:^|\s)#(?:\s|$)", text):
-        raise _mistake(
-            "there are no comments on this line, `#` would be an argument; leave the comment out, "
-            "or quote it ('#') if it is one"
-        )
     return [_HELD.sub(lambda number: held[int(number[1])], word) for word in words]
 
 
@@ -93,38 +96,73 @@ def _braced(text: str, start: int, quote: str, namespace: Mapping[str, object]) 
             inner = re.sub(r'\\(["\\$`])', r"\1", inner)
         if _QUANTIFIER.fullmatch(inner) or _is_json(inner):
             return "{" + inner + "}", end + 1
-        try:
-            tree = ast.parse(inner.strip(), mode="eval")
-        except (SyntaxError, ValueError):
-            end = text.find("}", end + 1)
-        else:
-            return _value(inner, tree, namespace), end + 1
+        if _is_expression(inner):
+            return _value(inner, namespace), end + 1
+        end = text.find("}", end + 1)
     shown = text[start : text.find("}", start) + 1] or text[start:]
-    raise _mistake(f"`{shown}` is no Python expression in braces; write {{{{ for a brace itself")
+    raise _mistake(
+        f"`{_short(shown)}` is not a Python expression in braces; write {{{{ for a brace itself"
+    )
+
+
+def _is_expression(inner: str) -> bool:
+    try:
+        ast.parse(inner.strip(), mode="eval")
+    except (SyntaxError, ValueError):
+        return False
+    except (RecursionError, MemoryError):  # too long; `_value` says so
+        return True
+    return True
 
 
 def _is_json(inner: str) -> bool:
     try:
         display = ast.parse("{" + inner + "}", mode="eval").body
-    except (SyntaxError, ValueError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
     return isinstance(display, ast.Dict) and all(
         node.id in _JSON_NAMES for node in ast.walk(display) if isinstance(node, ast.Name)
     )
 
 
-def _value(inner: str, tree: ast.Expression, namespace: Mapping[str, object]) -> str:
-    code = compile(tree, "<job parameters>", "eval")
+def _value(inner: str, namespace: Mapping[str, object]) -> str:
+    """Evaluate an expression. Whatever it raises is a refusal, except an interrupt."""
+    shown = _short("{" + inner + "}")
     try:
+        code = compile(inner.strip(), "<job parameters>", "eval")
         return str(eval(code, dict(namespace)))  # noqa: S307 - the user's code in the user's kernel
+    except KeyboardInterrupt:
+        raise
     except NameError as error:
         name = error.name or inner
         near = get_close_matches(name, [*namespace, *vars(builtins)], n=1)
         remedy = f"did you mean {near[0]}?" if near else "define it in a cell before"
-        raise _mistake(f"`{{{inner}}}` needs `{name}`, which is not defined; {remedy}") from None
-    except Exception as error:  # noqa: BLE001 - whatever the user's expression raises
-        said = f"{type(error).__name__}: {error}"
-        raise _mistake(f"`{{{inner}}}` could not be evaluated: {said}") from None
+        raise _mistake(f"`{shown}` needs `{name}`, which is not defined; {remedy}") from None
+    except BaseException as error:  # noqa: BLE001 - SystemExit too: a line ends no kernel
+        raise _mistake(f"`{shown}` could not be evaluated: {_said(error)}") from None
+
+
+def _said(error: BaseException) -> str:
+    """Say an exception in a line, as the last line of a traceback does."""
+    if isinstance(error, SyntaxError):
+        return f"{type(error).__name__}: {error.msg}"
+    try:
+        text = str(error)
+    except Exception:  # noqa: BLE001 - it is the user's class
+        text = ""
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
+
+
+def _comment(rest: str) -> InvalidJobError:
+    word = _short(rest.split(maxsplit=1)[0])
+    return _mistake(
+        f"`{word}` looks like a comment, and this line has none; remove it, or quote it if it is "
+        f"meant: '{word}'"
+    )
 
 
 def _mistake(message: str) -> InvalidJobError:

@@ -12,6 +12,7 @@ import re
 import shlex
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from itertools import takewhile
 from typing import TYPE_CHECKING, NoReturn
 
 from tfjob_magic.errors import InvalidJobError, Problem
@@ -40,7 +41,7 @@ _JOB: dict[str, _Rows] = {
     "what it runs": (
         ("--name", "NAME", "the job's name, with which its run's id begins"),
         ("--job-dir", "DIR", "the folder that holds the code dir (MA_JOB_DIR)"),
-        ("--code-dir", "NAME", "the folder in it where the tasks run"),
+        ("--code-dir", "NAME", "the folder in it where they run (default the notebook's name)"),
         ("--boot-file", "NAME", "the file in the code dir that they run (default train.py)"),
         ("--python", "PATH", "the interpreter that runs it"),
         ("--env", "K=V", "a variable for the tasks; may be given more than once"),
@@ -57,6 +58,7 @@ _JOB: dict[str, _Rows] = {
 _BY_FILE = {"--job-dir", "--code-dir", "--boot-file"}  # a file that is named says them
 _TO_START = {"--replace", "--detach", "--dry-run"}
 _OUT = ("--out", "VAR", "put the Run into this variable of the notebook, however it ended")
+_DASHES = "‐‑‒–—―−"  # noqa: RUF001 - what editors make of hyphens
 _RUN = ("run", "RUN", "its id, the beginning of it, or `last`")
 _JSON = ("--json", "", "print JSON")
 
@@ -137,6 +139,12 @@ class _Parser(argparse.ArgumentParser):
         """The options that it knows."""
         return list(self._option_string_actions)
 
+    @property
+    def with_value(self) -> set[str]:
+        """Those of its options that take a value."""
+        actions = self._option_string_actions
+        return {name for name, action in actions.items() if action.nargs != 0}
+
     def error(self, message: str) -> NoReturn:
         named = re.fullmatch(r"argument (\S+): (.*)", message, re.DOTALL)
         if named:
@@ -190,9 +198,10 @@ def _command(
     verb: str, parser: _Parser, words: list[str], job_parameters: list[str] | None
 ) -> Command:
     known, unknown = parser.parse_known_args(words)
-    if unknown:
-        raise _unknown(parser, unknown)
     given = vars(known)
+    _check_hyphens([*unknown, *(given[name] for name in ("file", "run") if name in given)])
+    if unknown:
+        raise _unknown(verb, parser, words, unknown)
     takes_job = verb == "cell" or _VERBS[verb].takes_job
     if job_parameters is not None and not takes_job:
         raise _mistake("--", f"`{verb}` takes no job parameters")
@@ -215,21 +224,59 @@ def _command(
     )
 
 
-def _unknown(parser: _Parser, unknown: list[str]) -> InvalidJobError:
+def _check_hyphens(words: Sequence[str]) -> None:
+    """Refuse words that begin with a dash: an editor made it of two hyphens."""
+    for word in words:
+        if word[:1] in set(_DASHES):
+            written = "--" + word.lstrip(_DASHES + "-")
+            message = f"it begins with a dash instead of two hyphens; write `{written}`"
+            raise _mistake(f"`{word}`", message)
+
+
+def _unknown(verb: str, parser: _Parser, words: list[str], unknown: list[str]) -> InvalidJobError:
     """Say what is wrong about the first word that no option took."""
     first = unknown[0]
     name = first.partition("=")[0]
-    if first == "#" or not first.startswith("-"):
-        takes_job = "--nodes" in parser.names
-        remedy = "parameters of your script go after a lone `--`" if takes_job else "leave it out"
-        if first.startswith("#"):
-            remedy = "there are no comments on this line; move it into the code"
-        return _mistake(f"`{first}`", f"no option and no value of one; {remedy}")
+    if not first.startswith("-"):
+        return _stray(parser, words, first)
+    if name in _BY_FILE and "file" in (row[0].rstrip("?") for row in _VERBS[verb].rows):
+        return _mistake(name, f"`{verb}` takes it from the FILE that you name; leave it out")
+    if name in _TO_START and verb == "plan":
+        return _mistake(name, "`plan` starts nothing; leave it out")
+    if name == _OUT[0] and verb != "cell":
+        return _mistake(name, "it is an option of a %%tfjob cell; leave it out")
     near = get_close_matches(name, parser.names, n=1, cutoff=0.7)
     if "--nodes" not in parser.names:
         return _mistake(name, f"no such option, {_or_near(near, f'the usage is `{parser.usage}`')}")
     script = f"if it is your script's, write it after a lone `--`: `-- {shlex.join(unknown)}`"
     return _mistake(name, f"no such option of tfjob; {_or_near(near, '', '; ')}{script}")
+
+
+def _stray(parser: _Parser, words: list[str], word: str) -> InvalidJobError:
+    """Say what is wrong about a word that stands where an option should."""
+    if word.startswith("#"):
+        remedy = "there are no comments on this line; remove it, or move it into the code"
+        return _mistake(f"`{word}`", remedy)
+    before = words[: words.index(word)]
+    options = [at for at, earlier in enumerate(before) if earlier in parser.with_value]
+    value: list[str] = []
+    if options:
+        at = options[-1]
+        value = list(takewhile(lambda text: not text.startswith("-"), words[at + 1 :]))
+    quoted = ""
+    if value and at + 1 + len(value) > len(before) > at + 1:
+        quoted = f'{words[at]} "{" ".join(value)}"'
+        if words[at] == "--flavor" and value[0].endswith(":"):
+            return _mistake("flavor", f"its text has spaces, so quote it: {quoted}")
+    remedies = []
+    if quoted:
+        remedies.append(f"if it belongs to the value before it, quote that: {quoted}")
+    if "--nodes" in parser.names:
+        remedies.append("parameters of your script go after a lone `--`")
+    return _mistake(
+        f"`{word}`",
+        f"neither an option nor the value of one; {'; '.join(remedies) or 'leave it out'}",
+    )
 
 
 def _or_near(near: list[str], otherwise: str, end: str = "?") -> str:
@@ -239,7 +286,7 @@ def _or_near(near: list[str], otherwise: str, end: str = "?") -> str:
 def _seconds(name: str, text: str) -> float:
     written = re.fullmatch(r"(\d+(?:\.\d*)?|\.\d+)\s*([smhd]?)", text.strip())
     if written is None:
-        raise _mistake(name, f"`{text}` is no duration; write seconds (90), or 90s, 15m, 2h")
+        raise _mistake(name, f"`{text}` is not a duration; write seconds (90), or 90s, 15m, 2h")
     return float(written[1]) * {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}[written[2]]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from IPython.core.magic import MAGIC_NO_VAR_EXPAND_ATTR
@@ -29,4 +30,5 @@ def register(shell: InteractiveShell) -> None:
 
 def _import_the_rest() -> None:
     """Import what the first use needs, so that it need not wait for it."""
-    from tfjob_magic import notebook  # noqa: F401, PLC0415
+    with suppress(Exception):  # the first use imports it again, and shows what is wrong
+        from tfjob_magic import notebook  # noqa: F401, PLC0415

@@ -11,7 +11,7 @@ from tfjob_magic import commands, grammar, summary
 from tfjob_magic.client import connect
 from tfjob_magic.core import cell as cells
 from tfjob_magic.core.job import slug
-from tfjob_magic.errors import TfjobError
+from tfjob_magic.errors import InvalidJobError, Problem, TfjobError
 from tfjob_magic.follow import Budget, Face, Interrupts
 from tfjob_magic.service import Submission
 
@@ -99,10 +99,19 @@ def _line(shell: InteractiveShell, line: str) -> None:
 
 def _launch(shell: InteractiveShell, command: Command, asked: Submission) -> None:
     """Start a job and follow it; its end is a line if it succeeded, else an exception."""
+
+    def keep(run: Run) -> None:
+        if command.out:
+            shell.user_ns[command.out] = run
+
     with Interrupts() as interrupts:
-        run, interrupted = commands.launch(command, asked, connect(), _FACE, interrupts)
-    if command.out:
-        shell.user_ns[command.out] = run
+        try:
+            run, interrupted = commands.launch(
+                command, asked, connect(), _FACE, interrupts, started=keep
+            )
+        except commands.AbandonedError as error:
+            raise _interrupted(shell, str(error)) from None
+    keep(run)
     if interrupted is not None:
         raise _interrupted(shell, summary.ending(run))
     if run.over and run.phase != "succeeded":
@@ -133,21 +142,25 @@ def submission(
 ) -> Submission:
     """Make the submission of a cell. Raises InvalidJobError for one that Python cannot run.
 
-    The job dir is `user-job-dir` beside the notebook; the job is named after the notebook, and its
-    code dir after the job, unless the command says otherwise (contract C1, C2).
+    The job dir is `user-job-dir` beside the notebook. The code dir has the name that the command
+    gives the job, else the notebook's, as it is: two notebooks never share one unless asked to.
+    The job is named after its code dir (contract C1, C2).
     """
     cells.check(cell)
     folder, stem = location(namespace)
     job = dict(command.job)
     job["python"] = commands.interpreter(str(job.get("python", sys.executable)))
-    job.setdefault("name", slug(str(job.get("code_dir", stem))))
-    job.setdefault("code_dir", job["name"])
-    job_dir = Path(str(job.get("job_dir", "user-job-dir"))).expanduser()
-    job["job_dir"] = os.path.abspath(Path(folder, job_dir))  # noqa: PTH100 - links stay links
+    job.setdefault("code_dir", job.get("name", stem))
+    job.setdefault("name", slug(str(job["code_dir"])))
+    job_dir = os.path.expanduser(str(job.get("job_dir", "user-job-dir")))  # noqa: PTH111 - below
+    if job_dir.startswith("~"):
+        home = job_dir.partition("/")[0]
+        message = f"`{home}` is not a user's home directory; write the path in full"
+        raise InvalidJobError([Problem("job_dir", message)])
+    job["job_dir"] = commands.absolute(str(Path(folder, job_dir)))
     return Submission(
         job=job,
         source=cells.text(line, cell),
-        replace=command.replace,
         environment=dict(os.environ),
     )
 
@@ -161,7 +174,7 @@ def location(namespace: Mapping[str, object]) -> tuple[str, str]:
         path = Path(told) if isinstance(told, str) else Path()
         if path.is_absolute() and path.suffix == ".ipynb" and path.parent.is_dir():
             return str(path.parent), path.stem
-    return str(Path.cwd()), "job"
+    return commands.absolute("."), "job"
 
 
 def _interrupted(shell: InteractiveShell, text: str) -> JobInterrupted:
