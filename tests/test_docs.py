@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import tomllib
 
 from tfjob_magic import grammar
 
@@ -67,6 +68,40 @@ def test_every_option_in_a_command_shown_is_in_the_grammar(page):
 def test_every_verb_has_a_row_in_the_usage_page():
     page = (ROOT / "docs" / "usage.md").read_text()
     assert set(VERBS) == set(re.findall(r"^\| `tfjob (\w+)", page, re.MULTILINE))
+
+
+def test_the_plan_in_the_usage_page_is_what_the_package_draws_now():
+    drawn = runpy.run_path(str(ROOT / "docs" / "images" / "make.py"))
+    page = (ROOT / "docs" / "usage.md").read_text(encoding="utf-8")
+    (shown,) = re.findall(r"<!-- drawn -->\n```console\n\$ (.*?)```", page, re.DOTALL)
+    command, _, plan = shown.partition("\n")
+    assert command == drawn["COMMAND"]
+    assert plan.strip() == drawn["drawn"]().strip()
+
+
+def architecture() -> str:
+    return (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+
+
+def test_the_layers_of_the_architecture_page_are_the_ones_that_are_checked():
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        contracts = tomllib.load(file)["tool"]["importlinter"]["contracts"]
+    (layers,) = (contract["layers"] for contract in contracts if contract["type"] == "layers")
+    (shown,) = re.findall(r"## Layers\n.*?```\n(.*?)```", architecture(), re.DOTALL)
+    assert shown.splitlines() == [layer.replace("tfjob_magic.", "") for layer in layers]
+
+
+def test_every_module_has_a_row_in_the_architecture_page():
+    table = architecture().partition("## Modules\n")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| `([a-z_.]+)` \|", table, re.MULTILINE)
+    package = ROOT / "tfjob_magic"
+    modules = {
+        ".".join(path.relative_to(package).with_suffix("").parts)
+        for path in package.glob("**/*.py")
+        if not path.stem.startswith("__") and path.parent.name != "parsers"
+    }
+    assert set(rows) == {*modules, "core.parsers"}
+    assert len(rows) == len(set(rows))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
