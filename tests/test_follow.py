@@ -60,7 +60,7 @@ def test_without_a_budget_nothing_is_left_out_or_cut() -> None:
     assert feed.take(0) == "".join(f"worker-0 │ {line}\n" for line in lines)
 
 
-def test_what_a_reader_bears_is_shown_at_once() -> None:
+def test_what_the_budget_allows_is_shown_at_once() -> None:
     feed = feed_of(Budget(burst=100))
     feed.add("worker-0", ["x"] * 100)
     assert shown(feed.take(0)) == 100
@@ -327,3 +327,74 @@ def test_a_run_that_stops_for_long_says_why_once(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("time.sleep", lambda _: None)
     follow(jobs, RUN, heard.face)
     assert heard.said == ["stopping: because"]
+
+
+# ---- lines without a newline -------------------------------------------------------------------
+
+
+def followed(monkeypatch: pytest.MonkeyPatch, *arrivals: tuple[float, bytes], end: float) -> str:
+    """Follow a run whose log grows at the given seconds, looked at every second until the end."""
+    now = 0.0
+    waiting = deque(arrivals)
+
+    class Timed(Scripted):
+        def poll(self, name: str, cursors: dict[str, int], wait: float = 0.0) -> Batch:
+            nonlocal now
+            now += 1.0
+            data = b""
+            while waiting and waiting[0][0] <= now:
+                data += waiting.popleft()[1]
+            phase = "running" if now < end else "succeeded"
+            self.batches = deque([(phase, {"worker-0": data} if data else {})])
+            return super().poll(name, cursors, wait)
+
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    monkeypatch.setattr("time.sleep", lambda _: None)
+    heard = Heard()
+    follow(Timed(), RUN, heard.face)
+    return heard.written.replace("worker-0 │ ", "")
+
+
+def test_a_line_that_does_not_end_is_shown_after_five_seconds_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for end, written in [(6, "loading"), (7, "loading …\nloading"), (99, "loading …\nloading")]:
+        assert followed(monkeypatch, (1, b"loading"), end=end) == f"{written}\n"
+
+
+def test_a_long_progress_bar_is_shown_every_five_seconds_and_then_as_it_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bar = [(float(second), b"\r%d/20" % second) for second in range(1, 21)]
+    assert followed(monkeypatch, *bar, (20, b"\n"), end=30).splitlines() == [
+        "6/20 …", "11/20 …", "16/20 …", "20/20",
+    ]  # fmt: skip
+
+
+def test_lines_that_end_in_time_are_shown_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = [(float(second), b" loss\nstep %d" % second) for second in range(30)]
+    written = followed(monkeypatch, *steps, (30, b"\n"), end=60)
+    assert "…" not in written
+    assert len(written.splitlines()) == 31
+
+
+def test_a_line_that_begins_after_a_silence_has_its_five_seconds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    written = followed(monkeypatch, (1, b"one\n"), (30, b"tw"), (34, b"o\n"), end=60)
+    assert written == "one\ntwo\n"
+
+
+def test_a_bar_that_is_cleared_is_not_shown_as_an_empty_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert followed(monkeypatch, (1, b"bar"), (3, b"\r\x1b[K"), end=60) == ""
+
+
+def test_an_unfinished_line_of_ten_megabytes_costs_no_more_than_it_shows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    chunks = [(float(second), b"y" * 65536) for second in range(1, 161)]
+    lines = followed(monkeypatch, *chunks, end=170).splitlines()
+    assert len(lines) == 161 // 5 + 1
+    assert max(map(len, lines)) < 10_100

@@ -134,3 +134,14 @@ def test_a_keras_line_of_a_quarter_million_backspaces_is_its_last_state():
     )
     assert bar.count(b"\b") > 240_000
     assert lines(bar + b"\n") == ["4000/4000 [=====>......] - loss: 0.5"]
+
+
+@given(data=st.lists(PIECES, max_size=40).map(b"".join), colours=st.booleans())
+def test_the_unfinished_line_is_what_the_end_would_make_of_it(data, colours):
+    assembler = Lines(colours=colours)
+    assembler.feed(data)
+    first = assembler.unfinished
+    assert assembler.unfinished == first  # a look changes nothing
+    ended = "".join(assembler.end())
+    assert first == ended.removesuffix("\ufffd") or first == ended
+    assert assembler.unfinished == ""

@@ -1,4 +1,4 @@
-"""A run's logs as lines under one roof: prefixed, in the order seen, as many as a reader bears."""
+"""A run's logs as lines: prefixed, in the order seen, and no more than can be read."""
 
 from __future__ import annotations
 
@@ -24,12 +24,13 @@ _WAIT = 0.2  # seconds that one poll waits for news; a ^C is heard as soon
 _PACE = 0.1  # seconds between two writes
 _FULL = 256 * 1024  # bytes; after a poll that brought so many, the next one follows at once
 _COLOURS = {"worker": 36, "ps": 33, "chief": 35, "evaluator": 34}
+_UNFINISHED = 5.0  # seconds after which a line is shown that has no newline yet, and again
 _STOPPING = 1.0  # seconds after which it is worth saying that a run is still stopping
 
 
 @dataclass(frozen=True)
 class Budget:
-    """How many lines a reader bears; each 200 characters of one count as another line.
+    """How many lines are shown; each 200 characters of one count as another line.
 
     `burst` lines at once and `rate` a second, until `total` have been shown; then `trickle` a
     second. The newest `last` lines of each task are shown in any case, and of one line no more
@@ -209,6 +210,42 @@ class Interrupts:
             raise KeyboardInterrupt
 
 
+class _Unfinished:
+    """Decides when the line of a log that has no newline yet is shown as far as it has come.
+
+    That is after 5 s, then when it has changed, but not again within 5 s.
+    """
+
+    def __init__(self, lines: Lines) -> None:
+        self._lines = lines
+        self._since: float | None = None  # when the line was begun or last shown
+        self._shown = ""
+        self._changed = False
+
+    def grow(self, *, finished: bool) -> None:
+        """Take note that the log has grown; `finished` if a line has ended in it."""
+        self._changed = True
+        if finished:
+            self._since, self._shown = None, ""
+
+    def take(self, now: float) -> list[str]:
+        """Return the line, if it is to be shown at `now`."""
+        if not self._changed:
+            return []
+        if self._since is None:
+            self._changed = bool(self._lines.unfinished)
+            self._since = now if self._changed else None
+            return []
+        if now - self._since < _UNFINISHED:
+            return []
+        self._changed = False
+        text = self._lines.unfinished
+        if not text or text == self._shown:
+            return []
+        self._since, self._shown = now, text
+        return [f"{text} …"]
+
+
 class Reader:
     """Reads on in the logs of a run's tasks, those that `feed` knows, and hands it their lines."""
 
@@ -217,6 +254,7 @@ class Reader:
         self._run = run
         self._feed = feed
         self._lines = {task: Lines(colours=colours) for task in feed.tasks}
+        self._unfinished = {task: _Unfinished(lines) for task, lines in self._lines.items()}
         self._cursors: dict[str, int] = {}
 
     def read(self, wait: float) -> tuple[Run, int]:
@@ -225,8 +263,15 @@ class Reader:
         for chunk in batch.chunks:
             self._cursors[chunk.task] = chunk.offset + len(chunk.data)
             if chunk.task in self._lines:
-                self._feed.add(chunk.task, self._lines[chunk.task].feed(chunk.data))
+                lines = self._lines[chunk.task].feed(chunk.data)
+                self._feed.add(chunk.task, lines)
+                self._unfinished[chunk.task].grow(finished=bool(lines))
         return batch.run, sum(len(chunk.data) for chunk in batch.chunks)
+
+    def show_unfinished(self, now: float) -> None:
+        """Hand over the lines that have had no newline for long: a progress bar, dots, a prompt."""
+        for task, unfinished in self._unfinished.items():
+            self._feed.add(task, unfinished.take(now))
 
     def end(self) -> None:
         """Hand over the last lines, where they have no newline."""
@@ -253,6 +298,8 @@ def follow(
         over = run.over and not size
         if over:
             reader.end()
+        else:
+            reader.show_unfinished(time.monotonic())
         face.write(feed.take(time.monotonic(), last=over))
         if over:
             return run

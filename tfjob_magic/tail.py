@@ -158,7 +158,9 @@ class Lines:
         del self._cells[column:], self._styles[column:]
         self._length = column
 
-    def _finish(self) -> str:
+    @property
+    def unfinished(self) -> str:
+        """The line that has no newline yet, as a terminal would show it now; time as its length."""
         if any(self._styles):
             cells = zip(self._styles, self._cells, strict=True)
             line = "".join(
@@ -170,6 +172,10 @@ class Lines:
             line = "".join(self._cells)
         if self._length > WIDTH:
             line += f" … and {self._length - WIDTH} more characters"
+        return line
+
+    def _finish(self) -> str:
+        line = self.unfinished
         self._cells.clear()
         self._styles.clear()
         self._cursor = self._length = 0
