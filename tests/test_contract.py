@@ -329,12 +329,17 @@ def test_variable_ports():
     assert len(chosen) > 1
 
 
-@pytest.mark.parametrize("name", ["MA_MINE", "VC_MINE", "TF_CONFIG", "TF_PS_HOSTS"])
+REFUSED = ["MA_MINE", "VC_MINE", "TF_CONFIG", "TF_PS_HOSTS", "TF_WORKER_HOSTS"]
+REFUSED += ["TFJOB_RUN", "TFJOB_RUN_DIR", "PYTHONUNBUFFERED"]
+
+
+@pytest.mark.parametrize("name", REFUSED)
 def test_variable_of_the_service_cannot_be_the_users(name):
     """A user's variables may not begin with `MA_`, nor be one that the service sets."""
     with pytest.raises(InvalidJobError, match="--env"):
         planned(env={name: "1"})
-    planned(env={"MINE": "1"})
+    planned(env={"MINE": "1", "CUDA_VISIBLE_DEVICES": "0"})
+    assert f"`{name.removesuffix('MINE')}`" in PAGE.read_text(encoding="utf-8")
 
 
 # How a job ends
