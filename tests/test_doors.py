@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import re
 import sys
@@ -283,7 +284,7 @@ print('x' * (10 if os.environ['MA_TASK_NAME'] == 'ps' else 3_000_000), end='')
     assert abs(sizes["worker-0"] - sizes["worker-1"]) <= 1
 
 
-def test_bytes_that_are_no_text_pass_unchanged(jobs, job):
+def test_bytes_that_are_not_text_pass_unchanged(jobs, job):
     program = "import sys; sys.stdout.buffer.write(bytes(range(256)))"
     run = over(jobs, jobs.submit(job(program)).id)
     assert whole_logs(jobs, run.id) == {"worker-0": bytes(range(256))}
@@ -352,6 +353,99 @@ def test_a_variable_that_is_no_utf8_reaches_the_tasks_and_a_path_that_is_none_is
     assert whole_logs(jobs, run.id) == {"worker-0": b"b'caf\\xe9'\n"}
     with pytest.raises(InvalidJobError, match=r"parameters.*valid Unicode"):
         jobs.submit(job(parameters=[odd]))
+
+
+UNLIKELY_NAMES = ["", "\udcff", "\ud800", "a\0b", "x" * 5000, "-", "%", "ü" * 300, "last "]
+
+
+@pytest.mark.parametrize("name", UNLIKELY_NAMES, ids=range(len(UNLIKELY_NAMES)))
+@pytest.mark.parametrize("method", ["run", "plan", "stop", "remove", "poll"])
+def test_a_name_that_no_run_can_have_is_not_found(jobs, method, name):
+    rest = ({},) if method == "poll" else ()
+    with pytest.raises(NotFoundError):
+        getattr(jobs, method)(name, *rest)
+
+
+@pytest.mark.parametrize("grace", [math.nan, math.inf, -math.inf, -1, -0.001, 1e300])
+def test_a_grace_that_cannot_be_is_refused_and_stops_nothing(jobs, running, grace):
+    run = running()
+    with pytest.raises(InvalidJobError, match=r"grace: .*--grace takes seconds, 0 or more"):
+        jobs.stop(run.id, grace)
+    assert jobs.run(run.id).phase == "running"
+
+
+@pytest.mark.parametrize(
+    ("cursors", "wait", "field"),
+    [
+        ({"worker-0": -1}, 0.0, "cursors"),
+        ({"ps-9": -(10**30)}, 0.0, "cursors"),
+        ({}, math.nan, "wait"),
+        ({}, -1.0, "wait"),
+        ({}, -math.inf, "wait"),
+    ],
+)
+def test_a_poll_that_cannot_be_is_refused(jobs, job, cursors, wait, field):
+    run = jobs.submit(job())
+    with pytest.raises(InvalidJobError, match=rf"{field}: .*0 or more"):
+        jobs.poll(run.id, cursors, wait)
+
+
+def test_a_cursor_beyond_all_logs_and_an_endless_wait_are_possible(jobs, job):
+    run = over(jobs, jobs.submit(job()).id)
+    assert jobs.poll(run.id, {"worker-0": 10**30, "nobody-9": 3}, math.inf).chunks == ()
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("grace", math.nan),
+        ("timeout", math.inf),
+        ("nodes", object()),
+        ("name", "\ud800"),
+        ("code_dir", "a\0"),
+        ("env", {"A": object()}),
+        ("parameters", [math.nan, {}]),
+        ("colour", "red"),
+    ],
+    ids=ascii,
+)
+@pytest.mark.parametrize("method", ["preview", "submit"])
+def test_a_job_that_cannot_be_is_refused(jobs, job, method, field, value):
+    with pytest.raises(InvalidJobError):
+        getattr(jobs, method)(job(**{field: value}))
+
+
+@pytest.mark.parametrize("source", ["a = '\0'", "a = '\udcff'", "(" * 5000], ids=range(3))
+def test_a_source_that_cannot_be_is_refused(jobs, job, source):
+    with pytest.raises(InvalidJobError):
+        jobs.submit(dataclasses.replace(job(), source=source))
+
+
+@pytest.mark.parametrize(
+    "variable",
+    [
+        ("", "s3cr3t"),
+        ("A=B", "s3cr3t"),
+        ("A\0", "s3cr3t"),
+        ("A", "s3cr3t\0"),
+        ("A", "s3cr3t\ud800"),
+        ("A", "s3cr3t" * 30_000),
+    ],
+    ids=range(6),
+)
+def test_an_environment_that_no_program_can_have_is_refused_and_not_shown(jobs, job, variable):
+    asked = job()
+    asked.environment.update([variable])
+    with pytest.raises(InvalidJobError, match="environment: the variable") as caught:
+        jobs.submit(asked)
+    assert "s3cr3t" not in str(caught.value)
+
+
+def test_a_boot_file_whose_path_no_system_has_is_refused(jobs, job):
+    asked = dataclasses.replace(job(job_dir="/" + "a" * 3000), source=None)
+    for ask in (jobs.preview, jobs.submit):
+        with pytest.raises(InvalidJobError, match="boot_file"):
+            ask(asked)
 
 
 def test_the_flavors_are_listed(jobs):

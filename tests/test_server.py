@@ -30,6 +30,7 @@ from tfjob_magic.server.operations import OPERATIONS
 from tfjob_magic.service.inprocess import Service
 
 API = "/tfjob/api"
+BINARY = "import sys; sys.stdout.buffer.write(bytes([0xFB, 0xFF, 0xFE]))"
 FOREVER = "import time; print('begun', flush=True); time.sleep(600)"
 
 LIST_ROUTES = """
@@ -269,7 +270,7 @@ def test_each_kind_of_error_has_its_status(server, started, job, tmp_path):
     assert (missing.status, missing.json["error"]) == (404, "NotFoundError")
     started(FOREVER)
     conflict = server.ask("POST", f"{API}/runs", asdict(job()))
-    assert (conflict.status, conflict.json["error"]) == (409, "ConflictError")
+    assert (conflict.status, conflict.json["error"]) == (409, "InUseError")
     strict = asdict(job(strict=True, nodes=1000, code_dir="other"))
     unavailable = server.ask("POST", f"{API}/runs", strict)
     assert (unavailable.status, unavailable.json["error"]) == (503, "UnavailableError")
@@ -306,6 +307,28 @@ def test_a_body_that_is_no_submission_is_refused(server, raw):
 def test_a_poll_that_is_none_is_refused(server, started, body):
     run = started("print('x')")
     assert server.ask("POST", f"{API}/runs/{run['id']}/poll", body).status == 400
+
+
+def test_logs_travel_in_the_base64_that_a_browser_reads(server, started):
+    run = over(Service(server.home), started(BINARY)["id"])
+    reply = server.ask("POST", f"{API}/runs/{run.id}/poll", {})
+    (chunk,) = reply.json["chunks"]
+    assert chunk == {"task": "worker-0", "offset": 0, "data": "+//+"}
+
+
+@pytest.mark.parametrize("body", ['{"grace": -1}', '{"grace": NaN}', '{"grace": "soon"}'])
+def test_a_grace_that_cannot_be_is_a_bad_request(server, started, body):
+    run = started("print('x')")
+    reply = server.ask("POST", f"{API}/runs/{run['id']}/stop", raw=body.encode())
+    assert reply.status == 400
+    assert [problem["field"] for problem in reply.json["problems"]] == ["grace"]
+
+
+def test_a_code_dir_in_use_is_answered_with_the_run_that_uses_it(server, started, job):
+    run = started(FOREVER)
+    reply = server.ask("POST", f"{API}/runs", asdict(job("print('second')")))
+    assert reply.status == 409
+    assert (reply.json["error"], reply.json["run"]) == ("InUseError", run["id"])
 
 
 def test_a_body_beyond_all_measure_is_refused(server):

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 HANDSHAKE = 0.25  # seconds in which a server has to answer; one at rest takes a thousandth
 PATIENCE = 60.0  # seconds; the longest poll takes ten
+_LONGEST_NAME = 200  # characters; that of a run is far shorter
 _ERROR = 400  # the first HTTP status that is one
 
 T = TypeVar("T")
@@ -88,7 +89,7 @@ class ServerJobs:
 
     def stop(self, name: str, grace: float | None = None) -> Run:
         """Ask the run to stop."""
-        body = wire.encode(wire.StopRequest, wire.StopRequest(grace=grace))
+        body = wire.encode(wire.StopRequest, wire.StopRequest.model_construct(grace=grace))
         return self._ask(
             ("POST", f"{_path(name)}/stop", body),
             _read_run,
@@ -103,7 +104,9 @@ class ServerJobs:
 
     def poll(self, name: str, cursors: dict[str, int], wait: float = 0.0) -> Batch:
         """Read on in the logs, waiting for something new."""
-        body = wire.encode(wire.PollRequest, wire.PollRequest(cursors=cursors, wait=wait))
+        body = wire.encode(
+            wire.PollRequest, wire.PollRequest.model_construct(cursors=cursors, wait=wait)
+        )
         return self._ask(
             ("POST", f"{_path(name)}/poll", body),
             wire.decode_batch,
@@ -141,7 +144,7 @@ class ServerJobs:
 
 
 class _Connection:
-    """One connection to the server, for one request; OSError where nobody listens."""
+    """One connection to the server, for one request; OSError where there is no listener."""
 
     def __init__(self, path: str, timeout: float) -> None:
         self._socket = socket.socket(socket.AF_UNIX)
@@ -171,7 +174,8 @@ class _Connection:
 
 
 def _path(name: str) -> str:
-    return f"runs/{quote(name, safe='')}"
+    """The path of a run; what no run can be called still is a path, and the server says so."""
+    return f"runs/{quote(name[:_LONGEST_NAME], safe='', errors='replace')}"
 
 
 def _read_run(reply: bytes) -> Run:

@@ -38,25 +38,12 @@ def check(
     values: dict[str, object] = {}
     problems: list[Problem] = []
     for field, value in raw.items():
-        if field not in _RULES and field != "flavor":
-            near = difflib.get_close_matches(field, [*_RULES, "flavor"], n=1)
-            problems.append(
-                Problem(
-                    field,
-                    "is not an option" + (f"; did you mean {_option(near[0])}?" if near else ""),
-                )
-            )
-        elif value is None:
+        if value is None and (field in _RULES or field == "flavor"):
             continue
-        else:
-            try:
-                values[field] = (
-                    _flavor(value, own) if field == "flavor" else _RULES[field](field, value)
-                )
-            except _WrongError as wrong:
-                problems.append(Problem(field, str(wrong)))
-            except InvalidJobError as wrong:
-                problems.extend(wrong.problems)
+        try:
+            values[field] = check_field(field, value, own)
+        except InvalidJobError as wrong:
+            problems.extend(wrong.problems)
     given = {field for field, value in raw.items() if value is not None}
     problems.extend(
         Problem(field, f"is missing; give {example}")
@@ -72,6 +59,21 @@ def check(
     }:
         problems.extend(_together(values))
     return values, problems
+
+
+def check_field(field: str, value: object, own: Mapping[str, Flavor]) -> object:
+    """Return the value of one field as a job holds it; InvalidJobError where it cannot be."""
+    rule = _RULES.get(field)
+    if rule is None and field != "flavor":
+        near = difflib.get_close_matches(str(field), [*_RULES, "flavor"], n=1)
+        hint = f"; did you mean {_option(near[0])}?" if near else ""
+        raise InvalidJobError([Problem(str(field), f"is not an option{hint}")])
+    try:
+        if rule is not None:
+            return rule(field, value)
+        return value if isinstance(value, Flavor) else flavor.parse(_text(field, value), own)
+    except _WrongError as wrong:
+        raise InvalidJobError([Problem(field, str(wrong))]) from None
 
 
 def _option(field: str) -> str:
@@ -142,10 +144,6 @@ def _together(values: Mapping[str, object]) -> list[Problem]:
             )
         ]
     return []
-
-
-def _flavor(value: object, own: Mapping[str, Flavor]) -> Flavor:
-    return value if isinstance(value, Flavor) else flavor.parse(_text("flavor", value), own)
 
 
 def _text(field: str, value: object) -> str:

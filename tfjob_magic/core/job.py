@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from tfjob_magic.core import shares
-from tfjob_magic.core.asked import NAME_LENGTH, check
+from tfjob_magic.core.asked import NAME_LENGTH, check, check_field
 from tfjob_magic.errors import InvalidJobError
 
 if TYPE_CHECKING:
@@ -70,6 +70,13 @@ def parse(raw: Mapping[str, object], own: Mapping[str, Flavor]) -> Job:
         raise InvalidJobError(problems)
     checked: dict[str, Any] = values
     return Job(**checked)
+
+
+def parse_grace(value: object) -> float:
+    """Check a grace by itself, in seconds; the same errors as `parse`."""
+    seconds = check_field("grace", value, {})
+    assert isinstance(seconds, float)  # noqa: S101 - what its rule gives
+    return seconds
 
 
 def slug(text: str) -> str:

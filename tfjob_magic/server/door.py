@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import secrets
 import socket
-import stat
 import tempfile
 from http import HTTPStatus
 from pathlib import Path
@@ -22,6 +21,7 @@ from tornado.web import Application, RequestHandler
 from tfjob_magic.client import VARIABLE
 from tfjob_magic.server.handlers import LARGEST_BODY, Backend, SocketHandler
 from tfjob_magic.server.operations import OPERATIONS
+from tfjob_magic.store import private
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -68,13 +68,10 @@ def _directory() -> Path:
     for directory in _candidates():
         if len(os.fsencode(directory)) + len("/0123456789ab.sock") <= _LONGEST_PATH:
             try:
-                directory.mkdir(mode=0o700, exist_ok=True)
-                found = directory.lstat()
+                private.make(directory)
             except OSError:
                 continue
-            if stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid():
-                directory.chmod(0o700)
-                return directory
+            return directory
     return Path(tempfile.mkdtemp(prefix="tfjob-", dir=_SHORT))
 
 

@@ -7,10 +7,10 @@ import os
 import socket
 import struct
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from jupyter_server._tz import utcnow
 from jupyter_server.auth.decorator import authorized
 from jupyter_server.base.handlers import APIHandler
 from tornado import web
@@ -48,7 +48,7 @@ _PIECE = 2**20  # bytes of a log that are read and sent at a time
 
 @dataclass(frozen=True)
 class Backend:
-    """What stands behind both doors. Long polls have threads of their own: nobody waits on them."""
+    """What stands behind both doors. Long polls have threads of their own."""
 
     service: Service
     threads: Executor
@@ -156,7 +156,9 @@ class SocketHandler(OperationHandler):
         stream = self.request.connection.stream  # type: ignore[union-attr]
         if peer_uid(stream.socket) not in {None, os.getuid()}:
             raise web.HTTPError(403)
-        self.settings["jupyter_settings"]["tfjob_last_activity"] = utcnow()  # for idle cullers
+        self.settings["jupyter_settings"]["tfjob_last_activity"] = datetime.now(
+            UTC
+        )  # for idle cullers
 
     async def get(self, **names: str) -> None:
         """Answer a GET."""
@@ -177,7 +179,7 @@ class SocketHandler(OperationHandler):
     async def deliver(self, operation: Operation, reply: bytes | LogFile) -> None:
         """Send the reply; a job whose caller was interrupted meanwhile is stopped.
 
-        That caller never learned of the run, so nobody else would.
+        That caller never learned of the run, so no other would stop it.
         """
         started = operation is operations.submit and self.get_status() == HTTPStatus.OK
         if self._caller_gone and started and isinstance(reply, bytes):

@@ -14,7 +14,7 @@ from typing import TypeAlias
 from tfjob_magic import __version__
 from tfjob_magic.core.flavor import Flavor
 from tfjob_magic.errors import InvalidJobError, NotFoundError, Problem
-from tfjob_magic.service import Batch, Run, Submission, wire
+from tfjob_magic.service import Run, Submission, wire
 from tfjob_magic.service.inprocess import Service
 
 
@@ -92,7 +92,7 @@ def stop(service: Service, call: Call) -> bytes:
 def poll(service: Service, call: Call) -> bytes:
     """Read a run's state and logs, waiting for something new."""
     asked = wire.decode(wire.PollRequest, call.body or b"{}")
-    return wire.encode(Batch, service.poll(call.run, asked.cursors, asked.wait))
+    return wire.encode_batch(service.poll(call.run, asked.cursors, asked.wait))
 
 
 def log(service: Service, call: Call) -> LogFile:
@@ -100,7 +100,9 @@ def log(service: Service, call: Call) -> LogFile:
     found = service.run(call.run)
     offset = call.query.get("offset", "0")
     if not (offset.isascii() and offset.isdigit()):
-        raise InvalidJobError([Problem("offset", f"'{offset}' is no number of bytes")])
+        raise InvalidJobError(
+            [Problem("offset", f"'{offset}' is not a number of bytes; give 0 or more")]
+        )
     for task in found.tasks:
         if task.name == call.task:
             name = f"{found.id}-{task.name}.log"

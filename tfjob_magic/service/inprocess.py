@@ -11,17 +11,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfjob_magic import configuration, tail
-from tfjob_magic.core import cell, flags, flavor, variables
+from tfjob_magic.core import flags, flavor, variables
 from tfjob_magic.core import job as jobs
 from tfjob_magic.core import plan as plans
 from tfjob_magic.engines.local import LocalEngine
 from tfjob_magic.errors import (
     ConflictError,
     InUseError,
-    InvalidJobError,
-    Problem,
     UnavailableError,
 )
+from tfjob_magic.service import checks
 from tfjob_magic.service.model import Batch, Chunk, Run, Submission
 from tfjob_magic.service.records import Records
 from tfjob_magic.store import codedir, rundir, sources
@@ -67,23 +66,24 @@ class Service:
         """Plan the job; the reservation that the plan is made under is given back."""
         job = _job(submission)
         if submission.source is None:
-            _check_boot_file(job)
+            checks.check_boot_file(job)
         chosen = _flags(job, submission.source)
         with self._engine.reserve(job) as reservation:
             return self._plan(job, chosen, reservation)
 
     def submit(self, submission: Submission) -> Run:
-        """Start the job. What goes wrong before the start leaves everything as it was."""
+        """Start the job."""
         job = _job(submission)
         if submission.source is not None:
-            _check_cell(submission.source)
+            checks.check_cell(submission.source)
         environment = submission.environment or os.environ
+        checks.check_environment(environment)
         code_dir = Path(job.cwd)
         self._make_home()
         with codedir.hold(code_dir, self.home / ".code-dirs") as place:
             self._check_free(code_dir)
             if submission.source is None:
-                _check_boot_file(job)
+                checks.check_boot_file(job)
                 boot_file = code_dir / job.boot_file
             else:
                 place.stage(job.boot_file, submission.source)
@@ -127,6 +127,8 @@ class Service:
     def stop(self, name: str, grace: float | None = None) -> Run:
         """Ask the run to stop."""
         record = self._records.find(name)
+        if grace is not None:
+            grace = jobs.parse_grace(grace)
         if not record.read().over:
             self._engine.stop(record.directory, "the user", grace)
         return record.explain()
@@ -144,6 +146,7 @@ class Service:
 
     def poll(self, name: str, cursors: Mapping[str, int], wait: float = 0.0) -> Batch:
         """Read on in the logs, waiting for something new."""
+        checks.check_poll(cursors, wait)
         record = self._records.find(name)
         deadline = time.monotonic() + min(wait, LONGEST_WAIT)
         record.read()
@@ -208,19 +211,6 @@ def _job(submission: Submission) -> Job:
     return jobs.parse(raw, own)
 
 
-def _check_cell(source: str) -> None:
-    """Refuse a cell that Python cannot run; its first line, the magic's, is a comment by now."""
-    first, _, rest = source.partition("\n")
-    cell.check(rest if first.startswith("#") else source)
-
-
-def _check_boot_file(job: Job) -> None:
-    path = Path(job.cwd, job.boot_file)
-    if not (path.is_file() and os.access(path, os.R_OK)):
-        message = f"{str(path)!r} is no file that can be read; name one that is"
-        raise InvalidJobError([Problem("boot_file", message)])
-
-
 def _flags(job: Job, source: str | None) -> Flags:
     texts = sources.read(Path(job.cwd), job.boot_file, source)
     return flags.choose(job.cluster_flags, job.boot_file, texts)
@@ -231,7 +221,8 @@ def _chunks(run: Run, cursors: Mapping[str, int]) -> tuple[Chunk, ...]:
     waiting = []
     for task in run.tasks:
         path, cursor = Path(task.log), cursors.get(task.name, 0)
-        waiting.append((max(0, tail.size(path) - cursor), task.name, path, cursor))
+        if (size := tail.size(path) - cursor) > 0:
+            waiting.append((size, task.name, path, cursor))
     left = MOST_BYTES
     chunks = {}
     for number, (size, name, path, cursor) in enumerate(sorted(waiting)):

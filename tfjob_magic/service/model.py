@@ -92,9 +92,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Chunk:
-    """Bytes of one task's log: from `offset` on, `data` as written (Base64 in JSON)."""
-
-    __pydantic_config__: ClassVar = {"ser_json_bytes": "base64"}
+    """Bytes of one task's log: from `offset` on, `data` as written (standard Base64 in JSON)."""
 
     task: str
     offset: int
@@ -116,7 +114,7 @@ class Jobs(Protocol):
     """What faces may ask; the in-process service and the client of the server both answer it.
 
     A run is named by its id, by a prefix that only one run has, or by `last`.
-    Errors are those of `tfjob_magic.errors`.
+    Every error is one of `tfjob_magic.errors`, whatever the arguments hold.
     """
 
     def preview(self, submission: Submission) -> Plan:
@@ -126,7 +124,9 @@ class Jobs(Protocol):
     def submit(self, submission: Submission) -> Run:
         """Write the boot file if there is a source, make the run directory, start the run.
 
-        Raises InUseError where a live run uses the code dir.
+        Raises InUseError where a live run uses the code dir. What goes wrong before the run
+        directory is there leaves everything as it was. Where the run then cannot be started, there
+        is no run, but the boot file holds the new source.
         """
         ...
 
@@ -143,7 +143,10 @@ class Jobs(Protocol):
         ...
 
     def stop(self, name: str, grace: float | None = None) -> Run:
-        """Ask the run to stop, return at once; asking a run that is over changes nothing."""
+        """Ask the run to stop, return at once; asking a run that is over changes nothing.
+
+        `grace`, in seconds, takes the place of the job's own.
+        """
         ...
 
     def remove(self, name: str) -> None:

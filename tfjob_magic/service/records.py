@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tfjob_magic.service.model import Cause
 
 
-_ID = re.compile("[a-z0-9][-a-z0-9]*")
+_ID = re.compile("[a-z0-9][-a-z0-9]{0,62}")  # part of a host name, as long as one can be
 
 
 class Record:

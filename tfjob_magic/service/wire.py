@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from base64 import urlsafe_b64decode
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from base64 import b64decode, b64encode
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from tfjob_magic import errors
 from tfjob_magic.core import plan as plans
 from tfjob_magic.errors import InUseError, InvalidJobError, Problem, TfjobError, UnavailableError
-from tfjob_magic.service.model import Batch
+from tfjob_magic.service.model import Batch, Run
 
 if TYPE_CHECKING:
     from tfjob_magic.core.plan import Plan
@@ -33,20 +33,20 @@ class Hello(BaseModel):
 
 
 class PollRequest(BaseModel):
-    """Cursors are byte offsets by task; `wait` is in seconds."""
+    """Cursors are byte offsets by task; `wait` is in seconds. The service checks them."""
 
     model_config = ConfigDict(extra="forbid")
 
-    cursors: dict[str, Annotated[int, Field(ge=0)]] = {}
-    wait: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    cursors: dict[str, int] = {}
+    wait: float = 0.0
 
 
 class StopRequest(BaseModel):
-    """`grace`, in seconds, takes the place of the job's own."""
+    """`grace`, in seconds, takes the place of the job's own. The service checks it."""
 
     model_config = ConfigDict(extra="forbid")
 
-    grace: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    grace: float | None = None
 
 
 class ErrorReply(BaseModel):
@@ -67,17 +67,21 @@ def _adapter(kind: type[T]) -> TypeAdapter[T]:
     return _adapters[kind]
 
 
-# Python's own JSON between pydantic and the bytes: a path or a variable that is no UTF-8 holds lone
-# surrogates, which only Python's writes and reads.
+# Python's own JSON between pydantic and the bytes: a path or a variable that is not UTF-8 holds
+# lone surrogates, which only Python's writes and reads.
 
 
 def encode(kind: type[T], value: T) -> bytes:
-    """Make the JSON of a value of this kind."""
-    return json.dumps(_adapter(kind).dump_python(value, mode="json")).encode()
+    """Make the JSON of a value of this kind; InvalidJobError where JSON cannot hold it."""
+    try:
+        # NaN stays: it is refused where the value is checked, and as null would be the default.
+        return json.dumps(_adapter(kind).dump_python(value, warnings=False)).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidJobError([Problem("body", f"JSON cannot hold this: {error}")]) from None
 
 
 def decode(kind: type[T], data: bytes) -> T:
-    """Read a value; InvalidJobError with all that is wrong where the JSON is none of this kind."""
+    """Read a value; InvalidJobError with all that is wrong where the JSON is not of this kind."""
     try:
         return _adapter(kind).validate_python(json.loads(data))
     except ValidationError as error:
@@ -87,13 +91,20 @@ def decode(kind: type[T], data: bytes) -> T:
         ]
         raise InvalidJobError(problems) from None
     except (ValueError, RecursionError) as error:
-        raise InvalidJobError([Problem("body", f"this is no JSON: {error}")]) from None
+        raise InvalidJobError([Problem("body", f"this is not JSON: {error}")]) from None
+
+
+def encode_batch(batch: Batch) -> bytes:
+    """Make the JSON of a batch; bytes are in standard Base64, as a browser's `atob` reads it."""
+    run = _adapter(Run).dump_python(batch.run)
+    chunks = [{**vars(chunk), "data": b64encode(chunk.data).decode()} for chunk in batch.chunks]
+    return json.dumps({"run": run, "chunks": chunks}).encode()
 
 
 def decode_batch(data: bytes) -> Batch:
-    """Read the batch that `encode` wrote; only this kind holds bytes."""
+    """Read the batch that `encode_batch` wrote."""
     raw = json.loads(data)
-    chunks = [{**chunk, "data": urlsafe_b64decode(chunk["data"])} for chunk in raw["chunks"]]
+    chunks = [{**chunk, "data": b64decode(chunk["data"])} for chunk in raw["chunks"]]
     return _adapter(Batch).validate_python({**raw, "chunks": chunks})
 
 
