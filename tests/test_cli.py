@@ -6,17 +6,17 @@ import pty
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from conftest import end_runs, until
 
 from tfjob_magic import __version__
 from tfjob_magic.service.inprocess import Service
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 PATIENCE = 60.0
 SCRIPT = """\
@@ -92,18 +92,7 @@ class Terminal:
 def terminal(tmp_path: Path) -> Iterator[Terminal]:
     terminal = Terminal(tmp_path)
     yield terminal
-    for run in terminal.service.runs():
-        if not run.over:
-            terminal.service.stop(run.id, grace=0)
-            wait_until(lambda run=run: terminal.service.run(run.id).over, "the run is over")
-
-
-def wait_until(condition: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        if time.monotonic() > deadline:
-            pytest.fail(f"waited in vain until {what}")
-        time.sleep(0.02)
+    end_runs(tmp_path / "runs")
 
 
 def read_until(process: subprocess.Popen[str], text: str) -> None:
@@ -204,7 +193,7 @@ def test_the_job_outlives_the_terminal(terminal: Terminal, number: int) -> None:
         process.communicate(timeout=PATIENCE)
     assert not terminal.service.run("last").over
     (terminal.path / "project" / "go").touch()
-    wait_until(lambda: terminal.service.run("last").over, "the run is over")
+    until(lambda: terminal.service.run("last").over)
     assert terminal.service.run("last").phase == "succeeded"
 
 
@@ -231,6 +220,100 @@ def test_the_job_goes_on_when_nobody_reads_its_logs_any_more(terminal: Terminal)
     assert process.returncode == 0
     assert "✓ train-" in err
     assert "BrokenPipe" not in err
+
+
+def test_a_full_disk_under_stdout_is_told_once_and_the_exit_code_is_the_jobs(
+    terminal: Terminal,
+) -> None:
+    for argv, code in [(("flood", "50000"), 0), (("exit", "7"), 7)]:
+        with (
+            Path("/dev/full").open("w") as full,
+            terminal.start_run("--", *argv, stdout=full) as process,
+        ):
+            _, err = process.communicate(timeout=PATIENCE)
+        assert process.returncode == code
+        assert err.count("No space left on device; the job goes on") == 1
+        assert "Traceback" not in err
+        assert terminal.service.run("last").over
+
+
+def test_other_commands_end_with_a_sentence_when_stdout_is_full(terminal: Terminal) -> None:
+    with (
+        Path("/dev/full").open("w") as full,
+        terminal.start("flavors", stdout=full) as process,
+    ):
+        _, err = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 1
+    assert err == "tfjob: standard output cannot be written: No space left on device\n"
+
+
+def test_a_full_stderr_is_borne_in_silence(terminal: Terminal) -> None:
+    with (
+        Path("/dev/full").open("w") as full,
+        terminal.start_run("--", "exit", "7", stderr=full) as process,
+    ):
+        out, _ = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 7
+    assert "begun" in out
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-"])
+def test_a_closed_stream_is_as_one_that_nobody_reads(terminal: Terminal, closed: str) -> None:
+    script = (
+        f'"$0" -m tfjob_magic.cli flavors {closed} || exit 70\n'
+        f'"$0" -m tfjob_magic.cli run project/train.py --flavor cpu-2c2g -- exit 7 {closed}\n'
+    )
+    done = subprocess.run(
+        ["/bin/sh", "-c", script, sys.executable],
+        cwd=terminal.path,
+        env=terminal.environment,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert done.returncode == 7, done.stderr
+    assert "Traceback" not in done.stderr
+    run = terminal.service.run("last")
+    assert Path(run.tasks[0].log).read_text() == "worker-0 begun\n"
+    assert sorted(path.name for path in (terminal.path / "project").iterdir()) == ["train.py"]
+
+
+def test_a_working_directory_that_is_gone_is_told_in_a_sentence(terminal: Terminal) -> None:
+    gone = terminal.path / "gone"
+    for argv, code in [("plan", 1), ("run train.py --flavor cpu-2c2g", 1), ("list", 0)]:
+        gone.mkdir()
+        done = subprocess.run(
+            [
+                *("/bin/sh", "-c", f'rmdir "$PWD" && exec "$0" -m tfjob_magic.cli {argv}'),
+                sys.executable,
+            ],
+            cwd=gone,
+            env=terminal.environment,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+        assert done.returncode == code
+        assert "Traceback" not in done.stderr
+        assert ("does not exist any more; change to another one with cd" in done.stderr) == code
+
+
+def test_an_interrupt_while_another_run_is_replaced_starts_nothing(terminal: Terminal) -> None:
+    with terminal.start_run("--grace", "500", "--", "deaf") as first:
+        read_until(first, "│ deaf")
+        with terminal.start_run("--replace", "--name", "second") as second:
+            assert second.stderr is not None
+            assert "which uses this code dir" in second.stderr.readline()
+            second.send_signal(signal.SIGINT)
+            _, err = second.communicate(timeout=PATIENCE)
+        assert second.returncode == 130
+        assert err == "tfjob: interrupted; nothing was started\n"
+        (run,) = terminal.service.runs()
+        assert run.phase == "stopping"
+        terminal.service.stop(run.id, 0.0)
+        first.communicate(timeout=PATIENCE)
 
 
 def test_other_commands_end_quietly_when_nobody_reads(terminal: Terminal) -> None:

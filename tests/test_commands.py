@@ -1,15 +1,22 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from conftest import end_runs, until
 
 from tfjob_magic import commands, grammar
-from tfjob_magic.errors import InvalidJobError, NotFoundError
+from tfjob_magic.errors import (
+    InUseError,
+    InvalidJobError,
+    NotFoundError,
+    UnavailableError,
+)
 from tfjob_magic.follow import Face, Interrupts
 from tfjob_magic.service.inprocess import Service
 
@@ -72,13 +79,11 @@ class Place:
         return Face(write=heard.write, say=heard.said.append)
 
     def wait(self, condition: Callable[[Run], bool]) -> Run:
-        deadline = time.monotonic() + 30
-        while time.monotonic() < deadline:
+        def look() -> Run | None:
             run = self.jobs.run("last")
-            if condition(run):
-                return run
-            time.sleep(0.02)
-        pytest.fail("waited in vain")
+            return run if condition(run) else None
+
+        return until(look)
 
 
 @pytest.fixture
@@ -86,10 +91,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("TFJOB_HOME", str(tmp_path / "runs"))
     place = Place(tmp_path)
     yield place
-    for run in place.jobs.runs():
-        if not run.over:
-            place.jobs.stop(run.id, grace=0)
-            place.wait(lambda run: run.over)
+    end_runs(tmp_path / "runs")
 
 
 def test_a_file_runs_where_it_is(place: Place) -> None:
@@ -153,6 +155,138 @@ def test_a_plan_needs_no_file(place: Place, monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_file_that_is_not_there_is_refused(place: Place) -> None:
     with pytest.raises(InvalidJobError, match=r"nowhere\.py"):
         place.preview(str(place.path / "nowhere.py"), "--flavor", "v100x8")
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("/train.py", "file: `/train.py` is in the root directory"),
+        ("/", "file: `/` is in the root directory"),
+        ("train.txt", "is not a Python file; name a file that ends in .py"),
+        (".", "is not a Python file"),
+        ("-x.py", "begins with a hyphen, as an option does; rename"),
+        ("a\udcff/x.py", "is not valid Unicode; rename the file or its folder"),
+    ],
+)
+def test_a_file_that_cannot_be_a_boot_file_is_refused_without_a_word_of_options_it_has_not(
+    name: str, says: str
+) -> None:
+    command = grammar.Command("run", file=name)
+    with pytest.raises(InvalidJobError) as caught:
+        commands.submission(command, sys.executable, {})
+    message = str(caught.value)
+    assert says in message
+    assert "--" not in message
+    message.encode()
+
+
+def test_a_working_directory_that_is_gone_is_told_in_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    with pytest.raises(UnavailableError, match=r"the working directory does not exist any more"):
+        commands.absolute("train.py")
+    assert commands.absolute("/a/../train.py") == "/train.py"
+
+
+# ---- a code dir in use -----------------------------------------------------------------------
+
+
+def test_a_folder_in_use_is_refused_with_what_the_command_can_do(place: Place) -> None:
+    first = place.run("--detach", "--", "wait")[0]
+    with pytest.raises(InUseError, match="wait for it, or stop it first with --replace") as caught:
+        place.run()
+    assert caught.value.run == first.id
+    assert "--code-dir" not in str(caught.value)
+    assert not place.jobs.run(first.id).over
+
+
+def test_replace_stops_the_run_that_uses_the_code_dir_and_says_so(place: Place) -> None:
+    first = place.run("--detach", "--", "wait")[0]
+    second, interrupted, heard = place.run("--replace")
+    assert interrupted is None
+    assert second.phase == "succeeded"
+    assert second.id != first.id
+    assert place.jobs.run(first.id).phase == "stopped"
+    assert heard.said[0] == f"stopping {first.id}, which uses this code dir"
+
+
+def test_replace_has_nothing_to_say_where_the_code_dir_is_free(place: Place) -> None:
+    run, _, heard = place.run("--replace")
+    assert heard.said[0].startswith(f"{run.id} · ")
+
+
+def test_an_interrupt_while_the_old_run_ends_abandons_the_new_job(place: Place) -> None:
+    place.script.write_text(
+        "import pathlib, signal, time\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "pathlib.Path('deaf').touch()\n"
+        "time.sleep(600)\n"
+    )
+    first = place.run("--detach", "--grace", "500")[0]
+    until((place.script.parent / "deaf").exists)
+    heard = Heard()
+
+    def say(text: str) -> None:
+        heard.said.append(text)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    command = grammar.arguments(
+        ["run", str(place.script), "--flavor", "cpu-2c2g", "--replace", "--name", "second"]
+    )
+    asked = commands.submission(command, sys.executable, {"PATH": "/usr/bin:/bin"})
+    with Interrupts() as interrupts, pytest.raises(commands.AbandonedError) as caught:
+        commands.launch(command, asked, place.jobs, Face(heard.write, say), interrupts)
+    assert caught.value.signal == signal.SIGINT
+    assert heard.said == [f"stopping {first.id}, which uses this code dir"]
+    assert [run.id for run in place.jobs.runs()] == [first.id]
+    place.wait(lambda run: run.phase == "stopping")
+
+
+def test_a_launch_that_is_interrupted_before_it_starts_starts_nothing(place: Place) -> None:
+    command = grammar.arguments(["run", str(place.script), "--flavor", "cpu-2c2g"])
+    asked = commands.submission(command, sys.executable, {"PATH": "/usr/bin:/bin"})
+    with Interrupts() as interrupts:
+        os.kill(os.getpid(), signal.SIGINT)
+        with pytest.raises(commands.AbandonedError):
+            commands.launch(command, asked, place.jobs, place.face(Heard()), interrupts)
+    assert place.jobs.runs() == []
+
+
+def test_replacing_gives_up_where_other_runs_take_the_code_dir_again_and_again(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = place.run()[0]
+    asked: list[str] = []
+
+    def submit(_asked: object) -> Run:
+        asked.append("submit")
+        raise InUseError("code_dir: in use", done.id)
+
+    monkeypatch.setattr(place.jobs, "submit", submit)
+    with pytest.raises(InUseError):
+        place.run("--replace")
+    assert 1 < len(asked) < 20
+
+
+def test_the_run_is_handed_over_as_soon_as_it_is_known(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def follow(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(commands, "follow", follow)
+    command = grammar.arguments(["run", str(place.script), "--flavor", "cpu-2c2g"])
+    asked = commands.submission(command, sys.executable, {"PATH": "/usr/bin:/bin"})
+    known: list[Run] = []
+    with Interrupts() as interrupts, pytest.raises(KeyboardInterrupt):
+        commands.launch(
+            command, asked, place.jobs, place.face(Heard()), interrupts, started=known.append
+        )
+    assert [run.id for run in known] == [place.jobs.run("last").id]
 
 
 def test_an_interpreter_is_found_as_a_shell_would(

@@ -1,10 +1,10 @@
 from __future__ import annotations
 
+import os
 import re
 import signal
 import subprocess
 import sys
-import time
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING
 import nbformat
 import psutil
 import pytest
+from conftest import end_runs, until
 from IPython.core.interactiveshell import InteractiveShell
 from jupyter_client.manager import KernelManager
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 from traitlets.config import Config
 
+from tfjob_magic import magic
 from tfjob_magic.notebook import JobFailedError, RefusedError, location
 from tfjob_magic.service.inprocess import Service
 
@@ -75,10 +77,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
     yield
-    for run in Service().runs():
-        if not run.over:
-            Service().stop(run.id, grace=0)
-            wait_until(lambda run=run: Service().run(run.id).over, "the run is over")
+    end_runs(tmp_path / "runs")
 
 
 @pytest.fixture
@@ -88,14 +87,6 @@ def notebook(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Iterator[Note
     shell.run_line_magic("load_ext", "tfjob_magic")
     yield Notebook(tmp_path, shell, lambda: "".join(capfd.readouterr()))
     sys.displayhook, sys.excepthook = hooks
-
-
-def wait_until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        if time.monotonic() > deadline:
-            pytest.fail(f"waited in vain until {what}")
-        time.sleep(0.02)
 
 
 # ---- in a shell ------------------------------------------------------------------------------
@@ -149,6 +140,45 @@ def test_out_gets_the_run_however_it_ended(notebook: Notebook) -> None:
     assert notebook.shell.user_ns["bad"].phase == "failed"
 
 
+def test_out_gets_the_run_even_when_a_third_interrupt_leaves_it_behind(
+    notebook: Notebook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def follow(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tfjob_magic.commands.follow", follow)
+    error, _ = notebook.fail(f"%%tfjob {SMALL} --out run\n{WAITING}")
+    assert isinstance(error, KeyboardInterrupt)
+    assert notebook.shell.user_ns["run"].id == Service().run("last").id
+
+
+def test_a_cell_that_is_interrupted_before_its_job_starts_starts_nothing(
+    notebook: Notebook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def connect() -> Service:
+        os.kill(os.getpid(), signal.SIGINT)
+        return Service()
+
+    monkeypatch.setattr("tfjob_magic.notebook.connect", connect)
+    error, out = notebook.fail(f"%%tfjob {SMALL}\nprint()\n")
+    assert isinstance(error, KeyboardInterrupt)
+    assert out.strip() == "interrupted; nothing was started"
+    assert notebook.runs == []
+    assert not (notebook.path / "user-job-dir").exists()
+
+
+def test_replace_stops_the_run_of_the_cell_before(notebook: Notebook) -> None:
+    notebook.run(f"%%tfjob {SMALL} --detach --out old\n{WAITING}")
+    old = notebook.shell.user_ns["old"]
+    error, out = notebook.fail(f"%%tfjob {SMALL}\nprint()\n")
+    assert isinstance(error, RefusedError)
+    assert "--replace" in out
+    out = notebook.run(f"%%tfjob {SMALL} --replace\nprint('new')\n")
+    assert out.startswith(f"stopping {old.id}, which uses this code dir\n")
+    assert "worker-0 │ new\n" in out
+    assert Service().run(old.id).phase == "stopped"
+
+
 def test_parameters_take_expressions_of_the_notebook(notebook: Notebook) -> None:
     notebook.run("epochs, name = 4, 'a b'")
     out = notebook.run(
@@ -177,6 +207,8 @@ def test_one_undefined_name_is_named_and_nothing_starts(notebook: Notebook) -> N
         (f"%%tfjob {SMALL}\nx = (\n", "line 2"),
         (f"%%tfjob {SMALL}\n\n", "cell: "),
         (f"%%tfjob {SMALL} --python nowhere\nprint()\n", "python: "),
+        (f"%%tfjob {SMALL} --job-dir ~nobody-here/x\nprint()\n", "`~nobody-here` is not a user's"),
+        (f"%%tfjob {SMALL} -- {{__import__('sys').exit(3)}}\nprint()\n", "SystemExit: 3"),
         ("%tfjob lst", "did you mean list?"),
         ("%tfjob show nothing", "no run"),
     ],
@@ -209,9 +241,9 @@ def test_a_detached_cell_returns_at_once_and_can_be_looked_at_and_stopped(
     assert not run.over
     assert f"tfjob logs {run.id} --follow" in out
     assert run.id in notebook.run("%tfjob list")
-    wait_until(lambda: "begun" in Path(run.tasks[0].log).read_text(), "it has begun")
+    until(lambda: "begun" in Path(run.tasks[0].log).read_text())
     notebook.run("%tfjob stop")
-    wait_until(lambda: Service().run(run.id).over, "the run is over")
+    until(lambda: Service().run(run.id).over)
     assert "stopped after" in notebook.run("%tfjob show")
     assert "worker-0 │ begun" in notebook.run(f"%tfjob logs {run.id}")
 
@@ -323,6 +355,45 @@ def test_the_job_dir_lies_beside_the_notebook_that_vs_code_names(notebook: Noteb
     assert (folder / "user-job-dir" / "net" / "train.py").exists()
 
 
+def test_two_notebooks_never_share_a_code_dir(
+    notebook: Notebook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ["训练", "模型", "My NB", "my-nb", "a'b", "Übung 1"]
+    for name in names:
+        monkeypatch.setenv("JPY_SESSION_NAME", str(notebook.path / f"{name}.ipynb"))
+        notebook.run(f"%%tfjob {SMALL}\nprint({name!r})\n")
+    job_dir = notebook.path / "user-job-dir"
+    for name in names:
+        assert repr(name) in (job_dir / name / "train.py").read_text()
+    assert sorted(path.name for path in job_dir.iterdir()) == sorted(names)
+    assert [run.name for run in reversed(notebook.runs)] == [
+        "job", "job", "my-nb", "my-nb", "a-b", "ubung-1",
+    ]  # fmt: skip
+
+
+def test_a_notebook_whose_name_cannot_be_a_folders_is_told_to_choose_one(
+    notebook: Notebook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JPY_SESSION_NAME", str(notebook.path / "...ipynb"))
+    error, _ = notebook.fail(f"%%tfjob {SMALL}\nprint()\n")
+    assert "--code-dir" in str(error)
+    notebook.run(f"%%tfjob {SMALL} --name net\nprint()\n")
+    assert (notebook.path / "user-job-dir" / "net" / "train.py").exists()
+
+
+def test_a_working_directory_that_is_gone_is_told_in_a_sentence(
+    notebook: Notebook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = notebook.path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    for source in (f"%%tfjob {SMALL}\nprint()\n", "%tfjob plan", f"%tfjob run a.py {SMALL}"):
+        error, out = notebook.fail(source)
+        assert isinstance(error, RefusedError)
+        assert out.startswith("tfjob: the working directory does not exist any more")
+
+
 @pytest.mark.parametrize("name", ["net.ipynb", "/nowhere/at/all/net.ipynb", "/tmp/console-1", ""])
 def test_a_notebook_that_is_not_known_is_the_working_directory(
     notebook: Notebook, monkeypatch: pytest.MonkeyPatch, name: str
@@ -360,9 +431,7 @@ def kernel(folder: Path) -> Iterator[tuple[KernelManager, BlockingKernelClient]]
 def printed_until(client: BlockingKernelClient, text: str) -> str:
     """Read what the kernel prints until a text appears in it."""
     out = ""
-    deadline = time.monotonic() + PATIENCE
     while text not in out:
-        assert time.monotonic() < deadline, out
         message = client.get_iopub_msg(timeout=PATIENCE)
         out += message["content"].get("text", "")
         out += "\n".join(message["content"].get("traceback", ""))
@@ -471,6 +540,19 @@ def test_plain_ipython_says_the_same(tmp_path: Path) -> None:
     assert "tfjob: --node: no such option" in done.stdout
     assert "magic.py" not in done.stdout
     assert done.stderr == ""
+
+
+def test_an_import_that_fails_is_shown_by_the_first_use_and_not_before(
+    monkeypatch: pytest.MonkeyPatch, notebook: Notebook
+) -> None:
+    monkeypatch.delitem(sys.modules, "tfjob_magic.notebook")
+    monkeypatch.delattr("tfjob_magic.notebook")
+    monkeypatch.delattr("tfjob_magic.commands")
+    monkeypatch.setitem(sys.modules, "tfjob_magic.commands", None)
+    magic._import_the_rest()
+    error, out = notebook.fail("%tfjob list")
+    assert isinstance(error, ImportError)
+    assert "tfjob_magic.commands" in out
 
 
 def test_loading_imports_nothing_heavy(tmp_path: Path) -> None:

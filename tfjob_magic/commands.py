@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
@@ -321,7 +322,9 @@ def _print_table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]], face: F
     table = Table(*head, box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for row in rows:
         table.add_row(*row)
+    drawn = io.StringIO()
     console = Console(
+        file=drawn,
         width=face.width or _UNLIMITED,
         force_terminal=face.colours,
         force_jupyter=False,
@@ -329,6 +332,5 @@ def _print_table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]], face: F
         highlight=False,
         emoji=False,
     )
-    with console.capture() as capture:
-        console.print(table)
-    face.write("".join(f"{line.rstrip()}\n" for line in capture.get().splitlines()))
+    console.print(table)
+    face.write("".join(f"{line.rstrip()}\n" for line in drawn.getvalue().splitlines()))
