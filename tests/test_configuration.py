@@ -62,7 +62,7 @@ def test_the_place_is_xdgs_or_dot_config(tmp_path):
     [
         ("[flavors", "is not valid TOML"),
         (b"\xff", "is not valid TOML"),
-        ("[flavor.mine]\n", "flavor is no key"),
+        ("[flavor.mine]\n", "flavor is not known"),
         ("flavors = 3\n", "flavors must be a table"),
         ("[flavors]\nmine = 3\n", "flavors.mine must be a table"),
         ('[flavors."A b"]\ncpus = 1\nmemory = "1 GB"\n', "flavors.A b must be named"),
@@ -71,7 +71,7 @@ def test_the_place_is_xdgs_or_dot_config(tmp_path):
         ('[flavors.mine]\nmemory = "1 GB"\n', "flavors.mine.cpus must be"),
         ("[flavors.mine]\ncpus = 1\nmemory = 64\n", "flavors.mine.memory must be"),
         ('[flavors.mine]\ncpus = 1\nmemory = "0 GB"\n', "flavors.mine.memory must be"),
-        ('[flavors.mine]\ncpu = 1\ncpus = 1\nmemory = "1 GB"\n', "flavors.mine.cpu is no key"),
+        ('[flavors.mine]\ncpu = 1\ncpus = 1\nmemory = "1 GB"\n', "flavors.mine.cpu is not known"),
         (
             '[flavors.mine]\naccelerator = "T4"\ncpus = 1\nmemory = "1 GB"\n',
             "flavors.mine must have both accelerator and accelerators",

@@ -47,7 +47,9 @@ def flavors(environ: Mapping[str, str]) -> dict[str, Flavor]:
         raise _wrong(file, [f"cannot be read ({error.strerror}); make it readable"]) from None
     except ValueError as error:  # not TOML, or not UTF-8
         raise _wrong(file, [f"is not valid TOML ({error})"]) from None
-    problems = [f"{key} is no key; only [flavors.NAME] is read" for key in raw if key != "flavors"]
+    problems = [
+        f"{key} is not known; only [flavors.NAME] is read" for key in raw if key != "flavors"
+    ]
     tables = raw.get("flavors", {})
     own: dict[str, Flavor] = {}
     if not isinstance(tables, dict):
@@ -69,7 +71,7 @@ def _flavor(name: str, table: object) -> Flavor | list[str]:
     if not isinstance(table, dict):
         return [" must be a table with cpus and memory"]
     problems = [
-        f".{key} is no key; a flavor has {', '.join(_KEYS)}" for key in table if key not in _KEYS
+        f".{key} is not known; a flavor has {', '.join(_KEYS)}" for key in table if key not in _KEYS
     ]
     if not _NAME.fullmatch(name):
         problems.append(" must be named by small letters, digits, ., _ and -")
