@@ -161,7 +161,7 @@ def _replace(name: str, jobs: Jobs, face: Face, interrupts: Interrupts) -> None:
             _check_interrupts(interrupts)
             time.sleep(_PAUSE)
             run = jobs.run(name)
-    except NotFoundError:  # it is over, and somebody has removed it
+    except NotFoundError:  # it is over and was removed
         return
 
 

@@ -115,7 +115,7 @@ def _heading(plan: Plan, node: PlannedNode) -> str:
 
 
 def _halves(plan: Plan, node: PlannedNode) -> list[list[str]]:
-    """The lines of a node's halves; a half in which nobody sits takes no room."""
+    """The lines of a node's halves; an empty half takes no room."""
     here = [task for task in plan.tasks if task.node == node.index]
     serving = [task for task in here if task.role != "worker"]
     working = [task for task in here if task.role == "worker"]

@@ -25,32 +25,32 @@ _Rows = tuple[tuple[str, str, str], ...]  # name, what stands for its value, mea
 
 _JOB: dict[str, _Rows] = {
     "what the job gets": (
-        ("--nodes", "N", "nodes; on more than one, each has a PS and a worker (default 1)"),
+        ("--nodes", "N", "number of nodes; of several, each gets a PS and a worker (default 1)"),
         ("--flavor", "NAME", "one node's resources: v100x8, cpu-8c32g, or the console's full text"),
         ("--pool", "shared|dedicated", "the resource pool (default shared)"),
         ("--nic", "auto|none|roce|infiniband", "the nodes' fast network card (default auto)"),
-        ("--network", "auto|container|host", "default auto: what the pool and the card lead to"),
-        ("--strict", "", "refuse where this machine has less than asked; do not rehearse"),
+        ("--network", "auto|container|host", "the network mode (default auto: by pool and card)"),
+        ("--strict", "", "refuse if this machine has less than asked; do not rehearse"),
     ),
     "which tasks it has": (
-        ("--ps", "N", "parameter servers (default one a node; 0: workers only)"),
-        ("--workers", "N", "workers (default one a node)"),
-        ("--chief", "", "a coordinator too, as ParameterServerStrategy needs it"),
-        ("--evaluator", "", "an evaluator too"),
+        ("--ps", "N", "parameter servers (default one per node; 0: workers only)"),
+        ("--workers", "N", "workers (default one per node)"),
+        ("--chief", "", "add a chief, which ParameterServerStrategy needs"),
+        ("--evaluator", "", "add an evaluator"),
     ),
     "what it runs": (
-        ("--name", "NAME", "the job's name, with which its run's id begins"),
+        ("--name", "NAME", "the job's name; its run's id begins with it"),
         ("--job-dir", "DIR", "the folder that holds the code dir (MA_JOB_DIR)"),
         ("--code-dir", "NAME", "the folder in it where they run (default the notebook's name)"),
         ("--boot-file", "NAME", "the file in the code dir that they run (default train.py)"),
         ("--python", "PATH", "the interpreter that runs it"),
         ("--env", "K=V", "a variable for the tasks; may be given more than once"),
-        ("--cluster-flags", "auto|all|none", "default auto: those that the boot file takes"),
+        ("--cluster-flags", "auto|all|none", "which flags to pass (default auto: those the file takes)"),
     ),
     "how it goes": (
         ("--timeout", "TIME", "end the job after 90 (seconds), 15m, 2h (default never)"),
-        ("--grace", "TIME", "from SIGTERM to SIGKILL where tasks are ended (default 10)"),
-        ("--replace", "", "first stop the run that is using the code dir"),
+        ("--grace", "TIME", "time from SIGTERM to SIGKILL (default 10 seconds)"),
+        ("--replace", "", "first stop the run that uses the code dir"),
         ("--detach", "", "return as soon as the job is started"),
         ("--dry-run", "", "show the plan, the commands and the variables; start and write nothing"),
     ),
@@ -74,7 +74,7 @@ class _Verb:
 _VERBS = {
     "run": _Verb(
         "run FILE [OPTION …] [-- PARAMETER …]",
-        "Run a boot file where it is, follow it, and exit as it did.",
+        "Run a Python file as a job, show its logs, exit with its code.",
         (("file", "FILE", "the boot file; its folder is the code dir"),),
         takes_job=True,
     ),
@@ -104,7 +104,7 @@ _VERBS = {
         "Ask a run to stop, and return at once.",
         (
             ("run?", *_RUN[1:]),
-            ("--grace", "TIME", "another grace than the job's; 0 kills at once"),
+            ("--grace", "TIME", "instead of the job's grace; 0 kills at once"),
         ),
     ),
     "rm": _Verb("rm RUN", "Remove the directory of a run that is over; never a code dir.", (_RUN,)),
@@ -248,8 +248,8 @@ def _unknown(verb: str, parser: _Parser, words: list[str], unknown: list[str]) -
     near = get_close_matches(name, parser.names, n=1, cutoff=0.7)
     if "--nodes" not in parser.names:
         return _mistake(name, f"no such option, {_or_near(near, f'the usage is `{parser.usage}`')}")
-    script = f"if it is your script's, write it after a lone `--`: `-- {shlex.join(unknown)}`"
-    return _mistake(name, f"no such option of tfjob; {_or_near(near, '', '; ')}{script}")
+    script = f"if it is for your script, write it after a lone `--`: `-- {shlex.join(unknown)}`"
+    return _mistake(name, f"no such option; {_or_near(near, '', '? or, ')}{script}")
 
 
 def _stray(parser: _Parser, words: list[str], word: str) -> InvalidJobError:
@@ -322,7 +322,7 @@ def _parser(usage: str, meaning: str) -> _Parser:
     return _Parser(
         usage=usage,
         description=meaning,
-        formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=34, width=98),
+        formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=35, width=80),
         allow_abbrev=False,
         add_help=False,
         argument_default=argparse.SUPPRESS,
@@ -346,10 +346,10 @@ def _add(parser: _Parser, rows: _Rows, title: str) -> None:
 _EXAMPLES = """\
 Run this cell as a distributed TensorFlow job, the way ModelArts does it.
 
-The cell becomes <code dir>/train.py in `user-job-dir` beside the notebook. On one node it is
-started as on your own; on several, each node gets a parameter server and a worker, and
-every task is told who it is:
---job_name, --task_index, --ps_hosts, --worker_hosts, and TF_CONFIG and the MA_ variables.
+The cell becomes <code dir>/train.py in `user-job-dir` beside the notebook. On
+one node it runs as a single task. On several, each node gets a parameter server
+and a worker, and every task is told which one it is: by --job_name,
+--task_index, --ps_hosts and --worker_hosts, by TF_CONFIG and the MA_ variables.
 What the tasks print appears here; the whole logs stay on disk.
 
     %%tfjob --nodes 2 --flavor v100x8 -- --epochs 5 --data {data_dir}
@@ -359,12 +359,13 @@ What the tasks print appears here; the whole logs stay on disk.
     %%tfjob --ps 1 --workers 3 --chief --flavor cpu-8c32g --timeout 2h
     %%tfjob --name mnist --env TF_CPP_MIN_LOG_LEVEL=2 --detach
 
-What follows `--` goes to your script, quoted as in a shell. There, {name} is a variable
-or expression of the notebook and always stays one argument; {{ and }} are braces.
-Where the machine has less than you ask for, the run is a rehearsal: the same roles and
-variables on what there is.
+What follows `--` goes to your script, quoted as in a shell. There, {name} is a
+variable or expression of the notebook and always one argument; {{ and }} are
+braces. If the machine has less than you ask for, the run is a rehearsal: the
+same roles and variables, with what there is.
 
-■ (interrupt) stops the job, ■ again kills it. A job that fails raises, so that "Run All" stops."""
+■ (interrupt) stops the job, ■ again kills it. A job that fails raises an error,
+so that "Run All" stops."""
 
 
 def manual() -> str:
@@ -378,14 +379,17 @@ def usage(topic: str | None) -> str:
     """Help for the `tfjob` command, or for one of its verbs."""
     if topic is not None:
         return _verb_parser(topic).format_help()
-    width = max(len(verb.usage) for verb in _VERBS.values())
-    verbs = "\n".join(f"  {verb.usage:<{width}}  {verb.meaning}" for verb in _VERBS.values())
+    short = [re.sub(r" \[(OPTION|-).*", "", verb.usage) for verb in _VERBS.values()]
+    verbs = "\n".join(
+        f"  {name:<{max(map(len, short))}}  {verb.meaning}"
+        for name, verb in zip(short, _VERBS.values(), strict=True)
+    )
     return f"""\
-tfjob: run TensorFlow with parameter servers and workers as ModelArts does, on this machine.
+Run TensorFlow with parameter servers and workers, the way ModelArts does it.
 
   tfjob run train.py --nodes 2 --flavor v100x8 -- --epochs 5
 
 {verbs}
 
-`tfjob VERB -h` tells more; `tfjob --version` tells which version this is.
+`tfjob COMMAND -h` shows its options, `tfjob --version` the version.
 """
