@@ -19,14 +19,17 @@ from pathlib import Path
 import pytest
 from conftest import alive, over, until
 from jupyter_client import BlockingKernelClient
+from pydantic import TypeAdapter
 
 from tfjob_magic import __version__
 from tfjob_magic.client import connect
 from tfjob_magic.client.server import ServerJobs
+from tfjob_magic.core import lifecycle
 from tfjob_magic.server import door
 from tfjob_magic.server.app import TfjobExtension
 from tfjob_magic.server.handlers import LARGEST_BODY, Backend
 from tfjob_magic.server.operations import OPERATIONS
+from tfjob_magic.service import Run
 from tfjob_magic.service.inprocess import Service
 
 API = "/tfjob/api"
@@ -307,6 +310,15 @@ def test_a_body_that_is_no_submission_is_refused(server, raw):
 def test_a_poll_that_is_none_is_refused(server, started, body):
     run = started("print('x')")
     assert server.ask("POST", f"{API}/runs/{run['id']}/poll", body).status == 400
+
+
+def test_the_browsers_contract_lists_what_a_field_can_be():
+    schema = TypeAdapter(Run).json_schema()
+    run, task = schema["properties"], schema["$defs"]["TaskStatus"]["properties"]
+    assert set(run["phase"]["enum"]) > lifecycle.OVER
+    assert run["network"]["enum"] == ["none", "container", "host"]
+    assert task["phase"]["enum"] == ["pending", "running", "exited"]
+    assert task["role"]["enum"] == ["ps", "chief", "worker", "evaluator"]
 
 
 def test_logs_travel_in_the_base64_that_a_browser_reads(server, started):

@@ -12,7 +12,7 @@ Stopping has steps of its own: `ask` (SIGTERM: workers first, PS once those are 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from tfjob_magic.core.events import (
     DeadlinePassed,
@@ -31,23 +31,33 @@ from tfjob_magic.core.exits import words
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-PENDING, STARTING, RUNNING, STOPPING = "pending", "starting", "running", "stopping"
-SUCCEEDED, FAILED, STOPPED, LOST = "succeeded", "failed", "stopped", "lost"
-OVER = frozenset({SUCCEEDED, FAILED, STOPPED, LOST})
+RunPhase = Literal[
+    "pending", "starting", "running", "stopping", "succeeded", "failed", "stopped", "lost"
+]
+TaskPhase = Literal["pending", "running", "exited"]
+PENDING: Final = "pending"
+STARTING: Final = "starting"
+RUNNING: Final = "running"
+STOPPING: Final = "stopping"
+SUCCEEDED: Final = "succeeded"
+FAILED: Final = "failed"
+STOPPED: Final = "stopped"
+LOST: Final = "lost"
+OVER: frozenset[str] = frozenset({SUCCEEDED, FAILED, STOPPED, LOST})
 
 KILL_PATIENCE = 5.0  # seconds until a task that SIGKILL does not end is left to itself
 
 
 @dataclass(frozen=True)
 class TaskState:
-    """One task as its events tell it; `phase` is pending, running or exited.
+    """One task as its events tell it.
 
     `error` says why it could not be started; `signalled` is when it was asked to end.
     """
 
     name: str
     role: str
-    phase: str = PENDING
+    phase: TaskPhase = PENDING
     pid: int | None = None
     attempt: int = 0
     code: int | None = None
@@ -93,7 +103,7 @@ class State:
     tasks: Mapping[str, TaskState]
     grace: float
     timeout: float | None
-    phase: str = PENDING
+    phase: RunPhase = PENDING
     step: str = ""
     outcome: str | None = None
     cause: str | None = None
@@ -342,7 +352,7 @@ def _deadline_passed(state: State, event: DeadlinePassed) -> Step:
 def _finished(state: State, event: Finished) -> Step:
     state = replace(
         state,
-        phase=event.phase,
+        phase=cast("RunPhase", event.phase),
         cause=event.cause or state.cause,
         deadline=None,
         ended=event.time,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
+from tfjob_magic.core import lifecycle, network, shares
+
 if TYPE_CHECKING:
     from tfjob_magic.core.flavor import Flavor
     from tfjob_magic.core.plan import Plan
@@ -31,10 +33,10 @@ class TaskStatus:
     """One task of a run as its events tell it. Times are seconds since the epoch."""
 
     name: str
-    role: str
+    role: shares.Role
     index: int
     node: int
-    phase: str  # pending, running, exited
+    phase: lifecycle.TaskPhase
     pid: int | None
     attempt: int
     code: int | None
@@ -69,13 +71,13 @@ class Run:
     id: str
     name: str
     engine: str
-    phase: str
+    phase: lifecycle.RunPhase
     reason: str | None  # why it is stopping or how it ended, in words
     created: float
     ended: float | None
     nodes: int
     flavor: str
-    network: str
+    network: network.Mode
     rehearsal: bool
     directory: str  # the run directory, absolute
     code_dir: str  # absolute
@@ -87,7 +89,7 @@ class Run:
     @property
     def over(self) -> bool:
         """Whether nothing more will happen."""
-        return self.phase in {"succeeded", "failed", "stopped", "lost"}
+        return self.phase in lifecycle.OVER
 
 
 @dataclass(frozen=True)
