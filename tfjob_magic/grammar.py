@@ -45,7 +45,7 @@ _JOB: dict[str, _Rows] = {
         ("--boot-file", "NAME", "the file in the code dir that they run (default train.py)"),
         ("--python", "PATH", "the interpreter that runs it"),
         ("--env", "K=V", "a variable for the tasks; may be given more than once"),
-        ("--cluster-flags", "auto|all|none", "which flags to pass (default auto: those the file takes)"),
+        ("--cluster-flags", "auto|all|none", "default auto: the flags that the file takes"),
     ),
     "how it goes": (
         ("--timeout", "TIME", "end the job after 90 (seconds), 15m, 2h (default never)"),
