@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from tfjob_magic.core import hints
 from tfjob_magic.core.cause import MOST_LINES, TAIL, Explanation, Failure, alike, explain, first
+from tfjob_magic.service import causes
 
 LOGS = Path(__file__).parent / "data" / "logs"
 REFUSES = "--cluster-flags auto"
@@ -44,7 +45,10 @@ SAID: dict[str, tuple[str | None, str | None]] = {
     ),
     "relative_import": ("attempted relative import", "`import model` instead"),
     "input_closed": ("EOFError: EOF when reading a line", "no keyboard"),
-    "chained": ("FileNotFoundError: [Errno 2] No such file or directory: 'data/train.csv'", None),
+    "chained": (
+        "FileNotFoundError: [Errno 2] No such file or directory: 'data/train.csv'",
+        "../../data/train.csv",
+    ),
     "chained_from": ("KeyError: 'epochs'", None),
     "thread": ("ValueError: row 7 has 3 columns", None),
     "cancelled": ("ValueError: row 7 has 3 columns", None),
@@ -79,15 +83,57 @@ SAID: dict[str, tuple[str | None, str | None]] = {
     ),
     "dead_ps-ps": ("OSError: the disk of the parameters is gone", None),
     "dead_ps-worker": (
-        "UnavailableError: Graph execution error: From /job:ps/replica:0/task:0:",
+        "UnavailableError: Graph execution error: recvmsg:Connection reset by peer",
         "the end of another task",
     ),
+    "handled_exit": (None, "earlier in its log stands: ZeroDivisionError: division by zero"),
+    "handled_quit": (None, "earlier in its log stands: ZeroDivisionError: division by zero"),
+    "handled_segfault": (None, "earlier in its log stands: ZeroDivisionError: division by zero"),
+    "handled_kill": (None, "earlier in its log stands: ZeroDivisionError: division by zero"),
+    "teardown_terminate": ("ValueError: bad shape", None),
+    "teardown_check": ("ValueError: bad shape", None),
+    "group": ("ValueError: row 7 has 3 columns", None),
+    "group_nested": ("KeyError: 'a'", None),
+    "usage_lines": (None, None),
+    "name_of_notebook": ("NameError: name 'model'", "define or import `model`"),
+    "name_display": ("NameError: name 'display'", "display is IPython's"),
+    "name_ipython": ("NameError: name 'get_ipython'", "get_ipython is IPython's"),
+    "name_foreign": ("Größenfehler: drei Spalten", None),
+    "name_local": ("main.<locals>.BadRow: row 7", None),
+    "tf_file": ("data/train.csv; No such file or directory", "../../data/train.csv"),
+    "tf_graph": (
+        "InvalidArgumentError: Graph execution error: Matrix size-incompatible: In[0]: [1,3]",
+        None,
+    ),
+}
+# How those ended that did not exit with 1.
+CODES = {
+    "argparse_unknown": 2,
+    "argparse_required": 2,
+    "argparse_own": 2,
+    "click_unknown": 2,
+    "optparse_unknown": 2,
+    "silent": 3,
+    "handled_exit": 4,
+    "usage_lines": 2,
+}
+SIGNALS = {
+    "abort": 6,
+    "terminate": 6,
+    "segfault": 11,
+    "handled_segfault": 11,
+    "handled_kill": 9,
+    "teardown_terminate": 6,
+    "teardown_check": 6,
 }
 DERIVED = {"dead_ps-worker", "handled"}
 
 
 def told(name: str) -> Explanation:
-    return explain((LOGS / f"{name}.log").read_bytes(), "/opt/py/bin/python")
+    log = (LOGS / f"{name}.log").read_bytes()
+    signal = SIGNALS.get(name)
+    code = CODES.get(name, 1) if signal is None else None
+    return explain(log, "/opt/py/bin/python", code=code, signal=signal)
 
 
 def test_every_log_has_its_line_here():
@@ -130,6 +176,13 @@ def test_the_lines_worth_reading_are_few_and_the_users(name):
         ),
         ("silent", "epoch 2"),
         ("terminate", "  what():  std::bad_alloc"),
+        ("handled_exit", "ERROR: dataset missing"),
+        ("handled_quit", "no GPU: give --data"),
+        ("handled_segfault", "epoch 29"),
+        ("handled_kill", "epoch 29"),
+        ("thread", "no more data"),
+        ("group", '    raise ValueError("row 7 has 3 columns")'),
+        ("tf_graph", '  File "/home/ana/user-job-dir/code/train.py", line 4, in step'),
     ],
 )
 def test_the_line_that_explains_is_among_those_shown(name, line):
@@ -157,6 +210,148 @@ def test_another_threads_line_inside_a_traceback_does_not_end_it():
     )
     assert torn != log
     assert "data/train.csv" in (explain(torn.encode()).error or "")
+
+
+RAISED = b"""Traceback (most recent call last):
+  File "/home/ana/code/train.py", line 1, in <module>
+    1 / 0
+ZeroDivisionError: division by zero
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "signal", "after", "own"),
+    [
+        (1, None, b"", True),
+        (1, None, b"cannot go on\n", True),
+        (1, None, b"loading\nstep 1 loss 0.5\nstep 2 loss 0.4\nstep 3 loss 0.3\nno data\n", False),
+        (1, None, b"a line\n" * 21, False),
+        (1, None, b"W0000 00:00:1.5   17 a.cc:1] aborting\n" * 110, True),
+        (1, None, b"WARNING:tensorflow:closing 1\n" * 110, True),
+        (3, None, b"", True),
+        (3, None, b"no data\n", False),
+        (None, 9, b"", False),
+        (None, 15, b"", False),
+        (137, None, b"", False),
+        (None, 11, b"", True),
+        (None, 11, b"step 1\n", False),
+        (134, None, b"terminate called without an active exception\nAborted\n", True),
+        (None, 6, b"step 1\nterminate called without an active exception\n", True),
+        (None, 6, b"step 1\nterminate called after throwing an instance of 'E'\n", False),
+        (None, None, b"", True),
+        (None, None, b"step 1\n" * 5, False),
+    ],
+)
+def test_an_exception_is_the_error_where_the_task_ended_of_it(code, signal, after, own):
+    explanation = explain(b"epoch 0\n" + RAISED + after, code=code, signal=signal)
+    assert (explanation.error == "ZeroDivisionError: division by zero") == own
+    last = after.decode().splitlines()[-1:]
+    assert own or not last or last[0] in explanation.lines
+
+
+def test_a_daemon_threads_end_at_shutdown_does_not_hide_the_exception():
+    after = b"""Fatal Python error: _enter_buffered_busy: could not acquire lock for \
+<_io.BufferedWriter name='<stdout>'> at interpreter shutdown, possibly due to daemon threads
+Python runtime state: finalizing (tstate=0x0000000000a8f0d8)
+
+Current thread 0x00007f0d1c3b9740 (most recent call first):
+  <no Python frame>
+"""
+    explanation = explain(RAISED + b"step 7\n" + after, signal=6)
+    assert explanation.error == "ZeroDivisionError: division by zero"
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        b"x" * 1_000_000 + b"\n",
+        b"W0000 00:00:1.5   17 a.cc:1] aborting\n" * 30_000,
+        b"\n" * 400_000,
+        b"",
+    ],
+)
+def test_a_traceback_far_before_the_end_is_read(tmp_path, after):
+    log = tmp_path / "worker-0.log"
+    message = RAISED.rstrip(b"\n")
+    for before in range(TAIL - len(message), TAIL, 40):
+        log.write_bytes(b"epoch 0\n" * 100 + b"-" * before + b"\n" + message + after)
+        found = explain(causes.read_end(log, 4 * TAIL + len(message)), code=1).error or ""
+        assert found.startswith("ZeroDivisionError: division by zero")
+
+
+def test_no_more_of_a_log_is_read_than_allowed(tmp_path):
+    log = tmp_path / "worker-0.log"
+    log.write_bytes(RAISED + b"step\n" * 1_000_000)
+    assert causes.read_end(log, 4 * TAIL) == (b"step\n" * 1_000_000)[-TAIL:]
+    assert causes.read_end(tmp_path / "none.log", TAIL) == b""
+
+
+def test_an_interrupt_that_nobody_caught_is_the_error():
+    log = RAISED.replace(b"ZeroDivisionError: division by zero", b"KeyboardInterrupt")
+    assert explain(log, signal=2).error == "KeyboardInterrupt"
+
+
+def test_a_fatal_line_long_before_the_end_is_not_the_error():
+    fatal = (LOGS / "abort.log").read_bytes()
+    assert explain(fatal + b"epoch 1\nepoch 2\nepoch 3\n", signal=11).error is None
+    assert explain(fatal, code=1).error is None
+
+
+@pytest.mark.parametrize(
+    ("log", "code"),
+    [
+        (b"usage: 83% of disk\nepoch 1: loss 2\nmodel: error: 0.25\n", 2),
+        (b"usage: train.py [-h]\ntrain.py: error: unrecognized arguments: --x\n", 1),
+        (b"usage: train.py [-h]\ntrain.py: error: a\ngoing on\n", 2),
+        (b"usage: other.py [-h]\ntrain.py: error: a\n", 2),
+    ],
+)
+def test_lines_that_only_look_like_a_refused_command_line_are_not_the_error(log, code):
+    assert explain(log, code=code).error is None
+
+
+def test_a_cancellation_long_after_a_handled_exception_does_not_come_from_it():
+    log = (LOGS / "cancelled.log").read_bytes()
+    at = log.rindex(b"Traceback")
+    between = b"epoch 1\nepoch 2\nepoch 3\n"
+    assert "CancelledError" in (explain(log[:at] + between + log[at:], code=1).error or "")
+
+
+@pytest.mark.parametrize("prefix", [b"[rank0] ", b"[rank0]: ", b"[1,0]<stderr>:", b"worker | "])
+def test_a_prefix_of_every_line_does_not_hide_a_traceback(prefix):
+    for name in ("chained", "group"):
+        log = (LOGS / f"{name}.log").read_bytes()
+        behind = b"".join(prefix + line for line in log.splitlines(keepends=True))
+        plain, shown = explain(log, code=1), explain(b"epoch 1\n" + behind, code=1)
+        assert (shown.error, shown.hint) == (plain.error, plain.hint)
+        assert shown.lines == plain.lines
+
+
+def test_the_reason_of_a_graph_error_is_found_behind_older_tensorflows_places():
+    log = b"""Traceback (most recent call last):
+  File "/home/ana/code/train.py", line 9, in <module>
+    step(a, b)
+tensorflow.python.framework.errors_impl.InvalidArgumentError: Graph execution error:
+
+Detected at node 'MatMul' defined at (most recent call last):
+    File "/home/ana/code/train.py", line 9, in <module>
+      step(a, b)
+    File "/home/ana/code/train.py", line 6, in step
+      return tf.matmul(a, b)
+Node: 'MatMul'
+Detected at node 'MatMul' defined at (most recent call last):
+    File "/home/ana/code/train.py", line 6, in step
+      return tf.matmul(a, b)
+Node: 'MatMul'
+Matrix size-incompatible: In[0]: [1,3], In[1]: [2,1]
+\t [[{{node MatMul}}]] [Op:__inference_step_12]
+"""
+    explanation = explain(log, code=1)
+    assert (explanation.error or "").endswith(
+        "error: Matrix size-incompatible: In[0]: [1,3], In[1]: [2,1]"
+    )
+    assert "      return tf.matmul(a, b)" in explanation.lines
+    assert not [line for line in explanation.lines if line.startswith("Node:")]
 
 
 def test_an_ignored_exception_is_not_the_cause():

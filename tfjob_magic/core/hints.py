@@ -23,6 +23,10 @@ _V1 = (
 _CURE = "`import tensorflow.compat.v1 as tf; tf.disable_v2_behavior()`"
 _LEGACY = "install tf_keras for {python} and start with --env TF_USE_LEGACY_KERAS=1"
 _MEMORY = "out of memory: try a smaller batch or model, fewer tasks here, or a larger flavor"
+_RELATIVE = (
+    "a relative path starts in the code dir: a file beside the notebook is ../../{path} there, or"
+    " give the absolute path"
+)
 
 TABLE: dict[str, str] = {
     # the command line (contract C6)
@@ -73,6 +77,17 @@ TABLE: dict[str, str] = {
         "a boot file is started as a file, not as part of a package: write `import model` instead"
         " of `from . import model`"
     ),
+    # the habits of a notebook
+    r"NameError: name '(?P<name>display|get_ipython)' is not defined": (
+        "{name} is IPython's, and the cell runs as a Python file in its own process: leave it out,"
+        " or use print"
+    ),
+    r"NameError: name '(?P<name>\w+)' is not defined": (
+        "the cell runs as a file in its own process and does not see the notebook's variables:"
+        " define or import `{name}` in it, or pass the value after `--`"
+    ),
+    r"No such file or directory: '(?:\./)?(?P<path>[^/.'][^'\n]*)'": _RELATIVE,
+    r"NotFoundError: (?:\{\{[^}\n]*\}\} )?(?:\./)?(?P<path>[^/.;\s][^;\n]*); No such": _RELATIVE,
     # TensorFlow 1
     rf"module 'tensorflow(?:\.[\w.]+)?' has no attribute '(?P<name>{_V1})'": (
         f"`{{name}}` is TensorFlow 1's: begin the script with {_CURE}"

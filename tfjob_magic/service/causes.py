@@ -8,14 +8,19 @@ from tfjob_magic import tail
 from tfjob_magic.core import cause as causes
 from tfjob_magic.core.cause import Failure
 from tfjob_magic.core.lifecycle import FAILED
+from tfjob_magic.core.tracebacks import HEADER
 from tfjob_magic.service.model import Cause
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tfjob_magic.core.lifecycle import State
     from tfjob_magic.core.plan import Plan
     from tfjob_magic.store.rundir import RunDir
 
 _MOST_LOGS = 100  # read to choose the cause among failures in one instant
+_MOST_SEARCHED = 4  # of them, those searched further for what was raised
+_DEPTH = 2 * 1024 * 1024  # bytes of one log that are searched for it
 
 
 def find(state: State, plan: Plan, directory: RunDir) -> Cause | None:
@@ -24,10 +29,11 @@ def find(state: State, plan: Plan, directory: RunDir) -> Cause | None:
         return None
     logs = {task.name: directory.log_path(task.log) for task in plan.tasks}
     failures = []
-    for name in (state.failures or (state.cause,))[:_MOST_LOGS]:
-        start = max(0, tail.size(logs[name]) - causes.TAIL)
-        explanation = causes.explain(tail.read(logs[name], start, causes.TAIL), plan.job.python)
-        failures.append(Failure(name, state.tasks[name].ended or 0.0, explanation))
+    for number, name in enumerate((state.failures or (state.cause,))[:_MOST_LOGS]):
+        task = state.tasks[name]
+        log = read_end(logs[name], _DEPTH if number < _MOST_SEARCHED else causes.TAIL)
+        explanation = causes.explain(log, plan.job.python, code=task.code, signal=task.signal)
+        failures.append(Failure(name, task.ended or 0.0, explanation))
     first, same = causes.first(failures)
     return Cause(
         task=first.task,
@@ -38,3 +44,19 @@ def find(state: State, plan: Plan, directory: RunDir) -> Cause | None:
         same=same,
         log=str(logs[first.task]),
     )
+
+
+def read_end(log: Path, depth: int) -> bytes:
+    """Read a log's end: as far back, up to `depth` bytes, as its last traceback begins."""
+    end = start = tail.size(log)
+    blocks: list[bytes] = []
+    header = HEADER.encode()
+    following = b""  # the first bytes of the block after, where a header may end
+    while start and end - start < depth:
+        size = min(causes.TAIL, start)
+        start -= size
+        blocks.insert(0, tail.read(log, start, size))
+        if header in blocks[0] + following:
+            return b"".join(blocks)
+        following = blocks[0][: len(header)]
+    return blocks[-1] if blocks else b""

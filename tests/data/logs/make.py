@@ -66,6 +66,16 @@ with strategy.scope():
 model.fit(tf.ones([8, 2]), tf.ones([8, 1]), verbose=0)
 """
 
+HANDLED = """
+import os, signal, sys, traceback
+try:
+    1 / 0
+except ZeroDivisionError:
+    traceback.print_exc()
+for epoch in range(30):
+    print("epoch", epoch)
+"""
+
 SCRIPTS = {
     # a command line that is refused
     "argparse_unknown": """
@@ -216,6 +226,55 @@ SCRIPTS = {
         from urllib.request import urlretrieve
         urlretrieve("http://data.invalid/mnist.npz", "mnist.npz")
     """,
+    # what was caught, and what follows an exception
+    "handled_exit": HANDLED + 'print("ERROR: dataset missing"); sys.exit(4)\n',
+    "handled_quit": HANDLED + 'sys.exit("no GPU: give --data")\n',
+    "handled_segfault": HANDLED + "os.kill(os.getpid(), signal.SIGSEGV)\n",
+    "handled_kill": HANDLED + "os.kill(os.getpid(), signal.SIGKILL)\n",
+    "teardown_terminate": """
+        import atexit, ctypes
+        atexit.register(ctypes.CDLL("libstdc++.so.6")["_ZSt9terminatev"])
+        raise ValueError("bad shape")
+    """,
+    "teardown_check": """
+        import atexit
+        from absl import logging
+        logging.use_absl_handler()
+        @atexit.register
+        def close(): logging.fatal("Check failed: size > 0 (0 vs. 0)")
+        raise ValueError("bad shape")
+    """,
+    "group": """
+        import asyncio
+        async def fetch():
+            raise ValueError("row 7 has 3 columns")
+        async def main():
+            async with asyncio.TaskGroup() as group:
+                group.create_task(fetch())
+                group.create_task(asyncio.sleep(5))
+        asyncio.run(main())
+    """,
+    "group_nested": """
+        raise ExceptionGroup("all", [ExceptionGroup("some", [KeyError("a"), OSError("b")])])
+    """,
+    "usage_lines": """
+        print("usage: 83% of disk\\nepoch 1: loss 2\\nmodel: error: 0.25\\n" * 2)
+        raise SystemExit(2)
+    """,
+    # the habits of a notebook
+    "name_of_notebook": "print('starting')\nmodel.fit(data)\n",
+    "name_display": "display(1)\n",
+    "name_ipython": "get_ipython().run_line_magic('matplotlib', 'inline')\n",
+    "name_foreign": """
+        class Größenfehler(Exception): pass
+        raise Größenfehler("drei Spalten")
+    """,
+    "name_local": """
+        def main():
+            class BadRow(Exception): pass
+            raise BadRow("row 7")
+        main()
+    """,
     # TensorFlow
     "tf_app": "import tensorflow as tf\nflags = tf.app.flags\n",
     "tf_contrib": "import tensorflow as tf\nslim = tf.contrib.slim\n",
@@ -234,6 +293,17 @@ SCRIPTS = {
     """,
     "tf_layers": V1 + "y = tf.layers.dense(tf.ones([1, 2]), 3)\n",
     "adam_lr": "import keras\nkeras.optimizers.Adam(lr=0.1)\n",
+    "tf_file": """
+        import tensorflow as tf
+        print(tf.io.read_file("data/train.csv"))
+    """,
+    "tf_graph": """
+        import tensorflow as tf
+        @tf.function(input_signature=[tf.TensorSpec(None), tf.TensorSpec(None)])
+        def step(a, b):
+            return tf.matmul(a, b)
+        step(tf.ones([1, 3]), tf.ones([2, 1]))
+    """,
     "tf_hdfs": """
         import tensorflow as tf
         print(tf.io.gfile.GFile("hdfs://namenode:9000/data.csv").read())
