@@ -101,7 +101,7 @@ def test_another_user_version_or_home_is_not_talked_to(home, place, other):
 @pytest.mark.parametrize(
     "reply", [b"", b"SSH-2.0-OpenSSH_9\r\n", http([1]), http({}, "500 Sorry"), http({}, "403 No")]
 )
-def test_what_is_no_server_of_ours_is_not_talked_to(home, place, reply):
+def test_what_is_not_a_server_of_ours_is_not_talked_to(home, place, reply):
     with answering(place / "s", reply):
         assert isinstance(connect({"TFJOB_SOCKET": str(place / "s")}), Service)
 
@@ -120,7 +120,7 @@ def test_a_stale_socket_is_given_up(home, place):
 
 
 @pytest.mark.parametrize("path", ["/no/such/socket", "/etc/passwd", "/", "x" * 300, "a\nb"])
-def test_a_path_that_is_no_socket_is_given_up(home, path):
+def test_a_path_that_is_not_a_socket_is_given_up(home, path):
     assert isinstance(connect({"TFJOB_SOCKET": path}), Service)
 
 

@@ -345,7 +345,7 @@ def test_awkward_names_are_only_names(jobs, job, name, tmp_path):
     assert printed == f"{str(tmp_path / name / name)!r} {[name, 'a b']}\n"
 
 
-def test_a_variable_that_is_no_utf8_reaches_the_tasks_and_a_path_that_is_none_is_refused(jobs, job):
+def test_a_variable_that_is_not_utf8_reaches_the_tasks_and_a_parameter_is_refused(jobs, job):
     odd = "caf\udce9"  # as Python sees the byte E9
     asked = job("import os; print(os.environb[b'ODD'])")
     asked.environment["ODD"] = odd
@@ -465,7 +465,7 @@ def test_a_run_outlives_whoever_started_it(jobs, running):
     assert os.getsid(jobs.run(run.id).tasks[0].pid) != os.getsid(0)
 
 
-def test_what_is_no_job_is_refused_field_by_field(jobs):
+def test_what_is_not_a_job_is_refused_field_by_field(jobs):
     with pytest.raises(InvalidJobError) as caught:
         jobs.submit(Submission(job={"nodes": [1], "colour": "red"}, source="x = 1"))
     fields = {problem.field for problem in caught.value.problems}

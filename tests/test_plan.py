@@ -120,7 +120,7 @@ def test_r8_a_rehearsal_keeps_what_is_asked_beside_what_is_granted():
     assert "2 of 144 cores" in made.notes[0]
 
 
-def test_r8_enough_is_no_rehearsal():
+def test_r8_enough_is_not_a_rehearsal():
     assert not planned(BIG, nodes=2).rehearsal
     assert planned(BIG, nodes=2).tasks[2].granted.accelerators == 8
 

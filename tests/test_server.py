@@ -295,7 +295,7 @@ def test_each_kind_of_error_has_its_status(server, started, job, tmp_path):
         *[b'{"job": {}, "source": 5}', b'{"job": {}, "environment": {"A": null}}'],
     ],
 )
-def test_a_body_that_is_no_submission_is_refused(server, raw):
+def test_a_body_that_is_not_a_submission_is_refused(server, raw):
     for path in ("runs", "preview"):
         reply = server.ask("POST", f"{API}/{path}", raw=raw)
         assert reply.status == 400

@@ -11,13 +11,16 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import asdict
+from contextlib import contextmanager
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 from conftest import DEADLINE, alive, over, until, whole_logs
 
 from tfjob_magic.core.events import StopRequested, encode
+from tfjob_magic.core.node import Node
+from tfjob_magic.core.shares import Share
 from tfjob_magic.engines.local import LocalEngine
 from tfjob_magic.errors import (
     ConflictError,
@@ -95,7 +98,7 @@ def test_a_run_directory_that_cannot_be_made_leaves_the_old_boot_file(service, j
     first = over(service, service.submit(job("print('first')")).id)
     before = tree(Path(first.code_dir))
 
-    def refuse(*_args):
+    def refuse(*_args, **_names):
         raise UnavailableError("no room")
 
     monkeypatch.setattr(RunDir, "create", refuse)
@@ -116,9 +119,9 @@ def test_a_boot_file_edited_at_the_last_moment_leaves_no_run(service, job, monke
     boot_file = Path(first.code_dir, "train.py")
     create = RunDir.create
 
-    def edit_then_create(*args):
+    def edit_then_create(*args, **names):
         boot_file.write_text("mine")
-        return create(*args)
+        return create(*args, **names)
 
     monkeypatch.setattr(RunDir, "create", edit_then_create)
     with pytest.raises(ConflictError, match="changed since"):
@@ -230,22 +233,24 @@ def test_what_another_process_did_is_seen(service, job):
 
 def test_a_run_removed_while_it_is_watched_is_not_found(service, job):
     run = service.submit(job())
-    watched = Record(RunDir(run.directory), LocalEngine())
+    watched = Record(RunDir(run.directory), {"local": LocalEngine()})
     over(service, run.id)
     service.remove(run.id)
     with pytest.raises(NotFoundError, match="removed"):
         watched.read()
 
 
-def test_a_directory_that_cannot_be_read_hides_no_other_run(service, job, home):
+def test_a_run_whose_plan_cannot_be_read_is_listed_and_hides_no_other_run(service, job, home):
     run = over(service, service.submit(job()).id)
     broken = home / "broken-aaaaa"
     broken.mkdir()
     (broken / "events.jsonl").write_text("")
     (broken / "plan.json").write_text("{not json")
-    assert [found.id for found in service.runs()] == [run.id]
+    assert {found.id for found in service.runs()} == {run.id, "broken-aaaaa"}
+    assert "plan cannot be read" in service.run("broken-aaaaa").reason
+    assert over(service, service.submit(job("print('next')")).id).phase == "succeeded"
     with pytest.raises(UnavailableError, match="broken-aaaaa"):
-        service.run("broken-aaaaa")
+        service.plan("broken-aaaaa")
 
 
 def test_events_are_read_once_and_finished_runs_not_again(service, job, monkeypatch):
@@ -353,9 +358,40 @@ def test_an_interrupt_while_the_boot_file_is_put_in_place_leaves_no_run(service,
     assert service.runs() == []
 
 
+class Elsewhere(LocalEngine):
+    """An engine whose nodes are other hosts; it tells whom it was asked to stop."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stopped: list[str] = []
+
+    @contextmanager
+    def reserve(self, job):
+        share = Share(job.flavor.cpus, job.flavor.memory_mib, 0, None)
+        nodes = tuple(Node(f"10.0.0.{number}", share) for number in range(job.nodes))
+        with super().reserve(job) as reservation:
+            yield replace(reservation, nodes=nodes)
+
+    def stop(self, directory, by, grace=None):
+        self.stopped.append(directory.id)
+        super().stop(directory, by, grace)
+
+
+def test_a_run_is_on_the_engine_that_the_service_is_given(home, job):
+    engine = Elsewhere()
+    service = Service(engines={"local": engine})
+    assert [node.address for node in service.preview(job(nodes=2)).nodes] == [
+        "10.0.0.0",
+        "10.0.0.1",
+    ]
+    run = service.submit(job(FOREVER))
+    service.stop(run.id)
+    assert engine.stopped == [run.id]
+    assert over(service, run.id).phase == "stopped"
+
+
 def test_a_preview_holds_nothing_afterwards(home, job):
-    engine = LocalEngine()
-    service = Service(engine=engine)
+    service = Service()
     before = open_files()
     for _ in range(3):
         service.preview(job(nodes=2))

@@ -174,7 +174,7 @@ class _Connection:
 
 
 def _path(name: str) -> str:
-    """The path of a run; what no run can be called still is a path, and the server says so."""
+    """Make the path of a run; a name that cannot be is cut, and not found by the server."""
     return f"runs/{quote(name[:_LONGEST_NAME], safe='', errors='replace')}"
 
 

@@ -8,7 +8,7 @@ import random
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tfjob_magic import configuration, tail
 from tfjob_magic.core import flags, flavor, variables
@@ -34,8 +34,9 @@ if TYPE_CHECKING:
     from tfjob_magic.core.flavor import Flavor
     from tfjob_magic.core.job import Job
     from tfjob_magic.core.plan import Plan
-    from tfjob_magic.engines.local import LocalReservation
+    from tfjob_magic.engines import Engine, Reservation
 
+_ENGINE = LocalEngine.name  # where jobs run
 LONGEST_WAIT = 10.0  # seconds
 MOST_BYTES = 2**20  # of all logs together, in one batch
 _PAUSE = 0.03  # seconds between two looks
@@ -48,19 +49,19 @@ class Service:
     """Implements `Jobs` on this machine's run directories. Safe to use from several threads.
 
     Everything is read from `home`, the directory of run directories, so any number of services
-    may work side by side.
+    may work side by side. `engines` are those that runs may be on, by name.
     """
 
     def __init__(
         self,
         home: Path | None = None,
-        engine: LocalEngine | None = None,
+        engines: Mapping[str, Engine[Any]] | None = None,
         rng: Random | None = None,
     ) -> None:
         self.home = home or rundir.home()
-        self._engine = engine or LocalEngine()
+        self._engines = engines or {LocalEngine.name: LocalEngine()}
         self._rng = rng or random.SystemRandom()
-        self._records = Records(self.home, self._engine)
+        self._records = Records(self.home, self._engines)
 
     def preview(self, submission: Submission) -> Plan:
         """Plan the job; the reservation that the plan is made under is given back."""
@@ -68,7 +69,7 @@ class Service:
         if submission.source is None:
             checks.check_boot_file(job)
         chosen = _flags(job, submission.source)
-        with self._engine.reserve(job) as reservation:
+        with self._engines[_ENGINE].reserve(job) as reservation:
             return self._plan(job, chosen, reservation)
 
     def submit(self, submission: Submission) -> Run:
@@ -89,7 +90,8 @@ class Service:
                 place.stage(job.boot_file, submission.source)
                 boot_file = place.staged
             chosen = _flags(job, submission.source)
-            with self._engine.reserve(job) as reservation:
+            engine = self._engines[_ENGINE]
+            with engine.reserve(job) as reservation:
                 plan = self._plan(job, chosen, reservation)
                 environments = {
                     task.name: variables.environment(environment, task, job.env)
@@ -97,7 +99,7 @@ class Service:
                 }
                 written = json.dumps(plans.to_json(plan), indent=2, ensure_ascii=False)
                 directory, lock = RunDir.create(
-                    self.home, plan.run, written, boot_file, time.time()
+                    self.home, plan.run, written, boot_file, time.time(), engine=engine.name
                 )
                 try:
                     place.commit()
@@ -105,7 +107,7 @@ class Service:
                     os.close(lock)
                     directory.remove()
                     raise
-                self._engine.start(plan, directory, lock, environments, reservation)
+                engine.start(plan, directory, lock, environments, reservation)
         return self.run(plan.run)
 
     def runs(self) -> list[Run]:
@@ -130,7 +132,7 @@ class Service:
         if grace is not None:
             grace = jobs.parse_grace(grace)
         if not record.read().over:
-            self._engine.stop(record.directory, "the user", grace)
+            record.engine.stop(record.directory, "the user", grace)
         return record.explain()
 
     def remove(self, name: str) -> None:
@@ -183,7 +185,7 @@ class Service:
                     run.id,
                 )
 
-    def _plan(self, job: Job, chosen: Flags, reservation: LocalReservation) -> Plan:
+    def _plan(self, job: Job, chosen: Flags, reservation: Reservation) -> Plan:
         run = self._new_id(job.name)
         return plans.plan(
             job,
