@@ -86,10 +86,10 @@ SAID: dict[str, tuple[str | None, str | None]] = {
         "UnavailableError: Graph execution error: recvmsg:Connection reset by peer",
         "the end of another task",
     ),
-    "handled_exit": (None, "earlier in its log stands: ZeroDivisionError: division by zero"),
-    "handled_quit": (None, "earlier in its log stands: ZeroDivisionError: division by zero"),
-    "handled_segfault": (None, "earlier in its log stands: ZeroDivisionError: division by zero"),
-    "handled_kill": (None, "earlier in its log stands: ZeroDivisionError: division by zero"),
+    "handled_exit": (None, "earlier in its log: ZeroDivisionError: division by zero"),
+    "handled_quit": (None, "earlier in its log: ZeroDivisionError: division by zero"),
+    "handled_segfault": (None, "earlier in its log: ZeroDivisionError: division by zero"),
+    "handled_kill": (None, "earlier in its log: ZeroDivisionError: division by zero"),
     "teardown_terminate": ("ValueError: bad shape", None),
     "teardown_check": ("ValueError: bad shape", None),
     "group": ("ValueError: row 7 has 3 columns", None),
@@ -247,6 +247,8 @@ def test_an_exception_is_the_error_where_the_task_ended_of_it(code, signal, afte
     assert (explanation.error == "ZeroDivisionError: division by zero") == own
     last = after.decode().splitlines()[-1:]
     assert own or not last or last[0] in explanation.lines
+    shown = "ZeroDivisionError: division by zero" in (*explanation.lines, explanation.hint or "")
+    assert own or shown or "earlier in its log: ZeroDivisionError" in (explanation.hint or "")
 
 
 def test_a_daemon_threads_end_at_shutdown_does_not_hide_the_exception():

@@ -100,7 +100,7 @@ def test_all_passes_all_whatever_the_parser_says(name):
 def test_python_2_gets_all_four_and_a_note():
     chosen = choose("auto", "train.py", {"train.py": "print 'a'\n"})
     assert chosen.passed == ALL.passed
-    assert "no Python 3" in chosen.notes[0]
+    assert "could not be read as Python 3" in chosen.notes[0]
 
 
 def test_a_boot_file_that_is_not_there_gets_all_four():

@@ -27,7 +27,7 @@ _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202
 _DERIVED = {"CancelledError", "AbortedError", "UnavailableError"}
 _FOLLOWS = "this follows from the end of another task: its log says why"
 _DERIVED_STATUS = "tensorflow.DerivedStatus"
-_EARLIER = "earlier in its log stands: {error}"
+_EARLIER = "earlier in its log: {error}"
 _CRASH = re.compile(
     r"F\d{4} [\d:.]+ +\d+ [^\]]{1,200}\] (?P<check>.*)"
     r"|\d{4}-\d\d-\d\d [\d:.]+: F (?P<old>.*)"
@@ -109,8 +109,10 @@ def explain(
     if _is_derived(chain.own):
         derived = ending.signal is None and fatal is None and not after.went_on
         return replace(explanation, derived=derived)
-    earlier = _EARLIER.format(error=_cut(" ".join(_error(chain.own)[0])))
-    return replace(explanation, hint=explanation.hint or earlier)
+    error = _cut(" ".join(_error(chain.own)[0]))
+    if explanation.hint or error in explanation.lines:
+        return explanation
+    return replace(explanation, hint=_EARLIER.format(error=error))
 
 
 def first(failures: Sequence[Failure]) -> tuple[Failure, tuple[str, ...]]:

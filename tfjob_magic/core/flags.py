@@ -44,7 +44,7 @@ def choose(policy: ClusterFlags, boot_file: str, sources: Mapping[str, str]) -> 
     program = syntax.program(boot_file, sources)
     if program is None:
         unread = policy == "auto" and boot_file in sources
-        note = f"{boot_file} is no Python 3 that could be read: all four cluster flags are passed"
+        note = f"{boot_file} could not be read as Python 3: all four cluster flags are passed"
         return Flags(ALL.passed, (note,) if unread else ())
     found = parsers.find(program)
     declared: set[str] = set().union(*(parser.declared for parser in found))

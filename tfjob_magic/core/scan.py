@@ -12,7 +12,7 @@ def starts(lines: list[str]) -> list[int]:
     """Return the numbers (from 0) of the lines on which a statement begins.
 
     Lines inside a string or brackets, or after a backslash, continue one. A line that begins with
-    `%`, `!` or `?` is IPython's where it begins a statement: what it holds is no Python.
+    `%`, `!` or `?` is IPython's where it begins a statement: what it holds is not Python.
     """
     found: list[int] = []
     depth = 0

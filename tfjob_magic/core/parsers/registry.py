@@ -82,7 +82,7 @@ def _is_flags(name: str) -> bool:
 def _reads(
     program: Program, nodes: Iterable[tuple[Module, ast.AST]]
 ) -> Iterator[tuple[Module, ast.Attribute]]:
-    """Yield the nodes that read one flag's value, `FLAGS.job_name`; a method is none."""
+    """Yield the nodes that read one flag's value, `FLAGS.job_name`; a method call does not."""
     called: set[int] = set()
     for module, node in nodes:
         if isinstance(node, ast.Call):
