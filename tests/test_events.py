@@ -25,7 +25,7 @@ def test_an_event_survives_its_line(event):
 
 def test_the_kind_is_the_first_thing_on_a_line():
     line = events.encode(events.Created(1.5, run="mnist-1"))
-    assert line == '{"kind": "created", "time": 1.5, "run": "mnist-1"}'
+    assert line == '{"kind": "created", "time": 1.5, "run": "mnist-1", "engine": "local"}'
 
 
 def test_a_kind_of_a_later_version_is_passed_over():

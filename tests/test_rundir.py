@@ -59,7 +59,7 @@ def test_a_new_run_has_its_plan_its_boot_file_and_its_first_event(made, boot_fil
     directory, _ = made
     assert directory.id == "r1"
     assert directory.read_plan() == {"a": 1}
-    assert directory.boot_copy("train.py").read_bytes() == boot_file.read_bytes()
+    assert (directory.path / "boot" / "train.py").read_bytes() == boot_file.read_bytes()
     assert directory.read_events()[0] == [Created(5.0, run="r1")]
 
 

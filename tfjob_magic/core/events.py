@@ -21,10 +21,11 @@ class Event:
 
 @dataclass(frozen=True)
 class Created(Event):
-    """The run directory was made; the supervisor is about to be started."""
+    """The run directory was made; the run is about to be started on its engine."""
 
     kind: ClassVar[str] = "created"
     run: str
+    engine: str = "local"  # the only one there was before this was recorded
 
 
 @dataclass(frozen=True)

@@ -5,23 +5,25 @@ from __future__ import annotations
 import difflib
 import re
 import threading
+import time
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from tfjob_magic.core import lifecycle, plan
-from tfjob_magic.core.events import Created
+from tfjob_magic.core.events import Created, Finished
+from tfjob_magic.core.lifecycle import LOST, State
 from tfjob_magic.errors import NotFoundError, UnavailableError
 from tfjob_magic.service.model import Run, TaskStatus
 from tfjob_magic.store import rundir
 from tfjob_magic.store.rundir import RunDir
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from tfjob_magic.core.lifecycle import State
     from tfjob_magic.core.plan import Plan
-    from tfjob_magic.engines.local import LocalEngine
+    from tfjob_magic.engines import Engine
     from tfjob_magic.service.model import Cause
 
 
@@ -29,22 +31,59 @@ _ID = re.compile("[a-z0-9][-a-z0-9]{0,62}")  # part of a host name, as long as o
 
 
 class Record:
-    """One run directory: its plan, and its events folded as far as they have been read."""
+    """One run directory: its plan, and its events folded as far as they have been read.
 
-    def __init__(self, directory: RunDir, engine: LocalEngine) -> None:
+    A run whose plan cannot be read has no tasks, and a phase all the same: its events tell it.
+    """
+
+    def __init__(self, directory: RunDir, engines: Mapping[str, Engine[Any]]) -> None:
         self.directory = directory
-        self.plan: Plan = plan.from_json(directory.read_plan())
-        self._engine = engine
+        self._engines = engines
+        self._engine = "local"  # until the run's first event names it
         self._lock = threading.Lock()
         self._offset = 0
-        self._created = 0.0
-        self._state: State = lifecycle.begin(
-            {task.name: task.role for task in self.plan.tasks},
-            self.plan.job.grace,
-            self.plan.job.timeout,
-        )
+        self._created: float | None = None
         self._cause: Cause | None = None
         self._explained = False
+        self._plan: Plan | None = None
+        self._unreadable = ""
+        self._state = State(tasks={}, grace=0.0, timeout=None)
+        try:
+            self._plan = plan.from_json(directory.read_plan())
+            self._state = lifecycle.begin(
+                {task.name: task.role for task in self._plan.tasks},
+                self._plan.job.grace,
+                self._plan.job.timeout,
+            )
+        except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+            self._plan = None
+            self._unreadable = f"its plan cannot be read ({error})"
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether there is a plan."""
+        return self._plan is not None
+
+    @property
+    def plan(self) -> Plan:
+        """The plan that the run was started with; UnavailableError where it cannot be read."""
+        if self._plan is None:
+            raise UnavailableError(
+                f"run: the plan of {self.directory.id} cannot be read;"
+                f" `tfjob rm {self.directory.id}` removes the run"
+            )
+        return self._plan
+
+    @property
+    def engine(self) -> Engine[Any]:
+        """The engine that the run is on; UnavailableError where this installation has none such."""
+        self._read()
+        if self._engine not in self._engines:
+            raise UnavailableError(
+                f"run: {self.directory.id} is on the engine {self._engine!r}, which this"
+                f" installation does not have; use the one that started it"
+            )
+        return self._engines[self._engine]
 
     def read(self) -> Run:
         """Tell the run as of now, without its cause; one that is lost is settled first."""
@@ -54,10 +93,10 @@ class Record:
         """Tell the run as of now and, if it failed, why: that is read from its logs, once."""
         state = self._read()
         with self._lock:
-            if state.over and not self._explained:
+            if state.over and not self._explained and self._plan is not None:
                 from tfjob_magic.service import causes  # noqa: PLC0415 - many patterns, rarely used
 
-                self._cause = causes.find(state, self.plan, self.directory)
+                self._cause = causes.find(state, self._plan, self.directory)
                 self._explained = True
             return self._run(state, self._cause)
 
@@ -68,42 +107,56 @@ class Record:
 
     def _read(self) -> State:
         with self._lock:
-            try:
+            with self.directory.reached():
                 if not self._state.over:
                     self._fold()
                 if not self._state.over and not self.directory.is_held():
-                    self._engine.settle(self.directory)
-                    self._fold()
-            except FileNotFoundError:
-                raise NotFoundError(f"run: {self.directory.id} has been removed") from None
+                    return self._settle()
             return self._state
+
+    def _settle(self) -> State:
+        """Have a run recorded as lost; one of an engine that is not here is left alone."""
+        engine = self._engines.get(self._engine)
+        if engine is None:
+            return self._state
+        try:
+            engine.settle(self.directory)
+        except FileNotFoundError:
+            raise
+        except OSError as error:  # it is lost all the same
+            lost = lifecycle.fold(self._state, [Finished(time.time(), phase=LOST)])
+            return replace(lost, reason=f"{lost.reason}; TFJOB_HOME: {error.strerror}")
+        self._fold()
+        return self._state
 
     def _fold(self) -> None:
         events, self._offset = self.directory.read_events(self._offset)
         for event in events:
             if isinstance(event, Created):
                 self._created = event.time
+                self._engine = event.engine
         self._state = lifecycle.fold(self._state, events)
 
     def _run(self, state: State, cause: Cause | None) -> Run:
-        job = self.plan.job
+        job = None if self._plan is None else self._plan.job
+        created = self._created
         return Run(
             id=self.directory.id,
-            name=job.name,
-            engine=self._engine.name,
+            name=self.directory.id if job is None else job.name,
+            engine=self._engine,
             phase=state.phase,
-            reason=state.reason,
-            created=self._created,
+            reason=self._unreadable or state.reason,
+            created=self.directory.changed() if created is None else created,
             ended=state.ended,
-            nodes=job.nodes,
-            flavor=job.flavor.name,
-            network=self.plan.network.mode,
-            rehearsal=self.plan.rehearsal,
+            nodes=0 if job is None else job.nodes,
+            flavor="?" if job is None else job.flavor.name,
+            network="none" if self._plan is None else self._plan.network.mode,
+            rehearsal=self._plan is not None and self._plan.rehearsal,
             directory=str(self.directory.path),
-            code_dir=job.cwd,
-            boot_file=job.boot_file,
+            code_dir="?" if job is None else job.cwd,
+            boot_file="?" if job is None else job.boot_file,
             tasks=tuple(self._tasks(state)),
-            notes=(*self.plan.notes, *state.notes),
+            notes=(*(() if self._plan is None else self._plan.notes), *state.notes),
             cause=cause,
         )
 
@@ -123,43 +176,49 @@ class Record:
                 ended=seen.ended,
                 log=str(self.directory.log_path(task.log)),
             )
-            for task in self.plan.tasks
+            for task in (() if self._plan is None else self._plan.tasks)
             for seen in [state.tasks[task.name]]
         ]
 
 
 class Records:
-    """All runs of this user; safe to use from several threads."""
+    """All runs of this user, on any of `engines`; safe to use from several threads."""
 
-    def __init__(self, home: Path, engine: LocalEngine) -> None:
+    def __init__(self, home: Path, engines: Mapping[str, Engine[Any]]) -> None:
         self._home = home
-        self._engine = engine
+        self._engines = engines
         self._records: dict[str, Record] = {}
+        self._left: frozenset[str] = frozenset()  # runs that no supervisor has any more
 
     def all(self) -> list[Record]:
-        """Every run whose directory can be read, in no particular order."""
-        found = {}
-        for directory in rundir.all_runs(self._home):
-            with suppress(UnavailableError):  # one that cannot be read does not hide the others
-                found[directory.id] = self._record(directory)
-        self._records = found
-        return list(found.values())
+        """Every run, in no particular order."""
+        found = [self._record(directory) for directory in rundir.all_runs(self._home)]
+        self._records = {record.directory.id: record for record in found if record.is_readable}
+        return found
 
     def live(self) -> list[tuple[Record, Run]]:
-        """Every run that has a supervisor; the others are not even read."""
+        """Every run that has a supervisor; the others are not read.
+
+        It lists the directory of runs, and looks at the lock of each run once: a run that has lost
+        its supervisor never gets another.
+        """
         pairs = []
+        left = set()
         for directory in rundir.all_runs(self._home):
-            with suppress(NotFoundError, UnavailableError):
-                if directory.is_held():
+            with suppress(NotFoundError, UnavailableError):  # one does not hide the others
+                if directory.id in self._left or not directory.is_held():
+                    left.add(directory.id)
+                else:
                     record = self._record(directory)
                     pairs.append((record, record.read()))
+        self._left = frozenset(left)
         return [(record, run) for record, run in pairs if not run.over]
 
     def newest_first(self) -> list[tuple[Record, Run]]:
         """Every run with what it is now."""
         pairs = []
         for record in self.all():
-            with suppress(NotFoundError):  # removed meanwhile
+            with suppress(NotFoundError, UnavailableError):  # removed meanwhile, or another user's
                 pairs.append((record, record.read()))
         return sorted(pairs, key=lambda pair: (pair[1].created, pair[1].id), reverse=True)
 
@@ -181,21 +240,16 @@ class Records:
     def _record(self, directory: RunDir) -> Record:
         known = self._records.get(directory.id)
         if known is None:
-            try:
-                known = Record(directory, self._engine)
-            except (OSError, ValueError, LookupError, TypeError) as error:
-                raise UnavailableError(
-                    f"run: the plan of {directory.id} cannot be read ({error});"
-                    f" look into {str(directory.path)!r}"
-                ) from error
-            self._records[directory.id] = known
+            known = Record(directory, self._engines)
+            if known.is_readable:  # what is in its way may be gone the next time
+                self._records[directory.id] = known
         return known
 
 
 def _nothing(name: str, matching: Sequence[str], ids: Sequence[str]) -> str:
     if matching:
-        return f"run: {name!r} may be any of {', '.join(sorted(matching))}; write more of it"
+        return f"run: {name!r} may be any of {', '.join(sorted(matching))}; give a longer prefix"
     near = difflib.get_close_matches(name, ids, n=3, cutoff=0.5)
     if near:
         return f"run: there is no run {name!r}; did you mean {' or '.join(near)}?"
-    return f"run: there is no run {name!r}; `tfjob list` shows those there are"
+    return f"run: there is no run {name!r}; `tfjob list` shows all runs"

@@ -7,17 +7,22 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 import os
 import stat
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfjob_magic.core.events import Created, Event, decode, encode
-from tfjob_magic.errors import ConflictError, UnavailableError
+from tfjob_magic.errors import ConflictError, NotFoundError, UnavailableError
 from tfjob_magic.store import locks
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import Self
+
+LONGEST_GRACE = 1e9  # seconds; a number in JSON may be larger than any float
 
 
 def home() -> Path:
@@ -41,10 +46,25 @@ def home() -> Path:
 
 def all_runs(where: Path) -> list[RunDir]:
     """Find the run directories under `where`, in no particular order."""
-    if not where.is_dir():
-        return []
-    found = [RunDir(path) for path in where.iterdir() if not path.name.startswith(".")]
-    return [directory for directory in found if directory.exists()]
+    with reached(where):
+        try:
+            paths = list(where.iterdir())
+        except FileNotFoundError:
+            return []
+        found = [RunDir(path) for path in paths if not path.name.startswith(".")]
+        return [directory for directory in found if directory.exists()]
+
+
+@contextmanager
+def reached(path: Path) -> Iterator[None]:
+    """Make an OSError about `path`, in the directory of runs, an UnavailableError that names it."""
+    try:
+        yield
+    except OSError as error:
+        raise UnavailableError(
+            f"TFJOB_HOME: {str(path)!r} cannot be used ({error.strerror});"
+            f" set it to a directory that can be read and written"
+        ) from error
 
 
 class RunDir:
@@ -65,35 +85,44 @@ class RunDir:
 
     @classmethod
     def create(
-        cls, where: Path, run: str, plan_json: str, boot_file: Path, now: float
+        cls,
+        where: Path,
+        run: str,
+        plan_json: str,
+        boot_file: Path,
+        now: float,
+        *,
+        engine: str = "local",
     ) -> tuple[RunDir, int]:
         """Make the directory of a new run, with its plan, its boot file and its `created` event.
+
+        `engine` is the name of the one that the run will be on.
 
         It appears whole or not at all, already locked: the second value is the lock, a file
         descriptor to hand to the supervisor and to close. Raises ConflictError when there is such
         a run already, UnavailableError when the directory cannot be written.
         """
-        draft = cls(where / f".new-{run}-{os.urandom(4).hex()}")
-        lock: int | None = None
         try:
-            where.mkdir(mode=0o700, parents=True, exist_ok=True)
-            draft.path.mkdir(mode=0o700)
-            for name in ("boot", "logs", "requests"):
-                (draft.path / name).mkdir(mode=0o700)
-            os.mkfifo(draft.nudge_path, 0o600)
-            _write(draft.plan_path, plan_json.encode("utf-8", "surrogateescape"))
-            _write(draft.path / "boot" / boot_file.name, boot_file.read_bytes())
-            with EventWriter(draft.events_path) as writer:
-                writer.append(Created(now, run=run))
-                writer.check()
-            lock = locks.open_to_lock(draft.lock_path)
-            locks.take(lock)
-            made = cls(where / run)
-            draft.path.rename(made.path)
+            with ExitStack() as undo:
+                where.mkdir(mode=0o700, parents=True, exist_ok=True)
+                draft = cls(where / f".new-{run}-{os.urandom(4).hex()}")
+                undo.callback(_delete_what_can_be, draft.path)
+                draft.path.mkdir(mode=0o700)
+                for name in ("boot", "logs", "requests"):
+                    (draft.path / name).mkdir(mode=0o700)
+                os.mkfifo(draft.nudge_path, 0o600)
+                _write(draft.plan_path, plan_json.encode("utf-8", "surrogateescape"))
+                _write(draft.path / "boot" / boot_file.name, boot_file.read_bytes())
+                with EventWriter(draft.events_path) as writer:
+                    writer.append(Created(now, run=run, engine=engine))
+                    writer.check()
+                lock = locks.open_to_lock(draft.lock_path)
+                undo.callback(os.close, lock)
+                locks.take(lock)
+                made = cls(where / run)
+                draft.path.rename(made.path)
+                undo.pop_all()
         except OSError as error:
-            if lock is not None:
-                os.close(lock)
-            _delete(draft.path)
             if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
                 raise ConflictError(f"run: there is a run named {run!r} already") from error
             raise UnavailableError(
@@ -104,17 +133,20 @@ class RunDir:
 
     def exists(self) -> bool:
         """Whether there is a run here."""
-        return self.events_path.is_file()
+        try:
+            return self.events_path.is_file()
+        except PermissionError:  # another user's
+            return False
+
+    def changed(self) -> float:
+        """When a file was last added to the directory or taken away; seconds since the epoch."""
+        return self.path.stat().st_mtime
 
     def read_plan(self) -> dict[str, object]:
         """Read the plan as it was written."""
         text = self.plan_path.read_bytes().decode("utf-8", "surrogateescape")
         plan: dict[str, object] = json.loads(text)
         return plan
-
-    def boot_copy(self, name: str) -> Path:
-        """Say where the boot file is as it was when the run started."""
-        return self.path / "boot" / name
 
     def log_path(self, log: str) -> Path:
         """Say where a task's log is, by the file name that the plan gives it."""
@@ -143,7 +175,7 @@ class RunDir:
     def is_held(self) -> bool:
         """Whether a supervisor has the run; asks for the lock without taking it."""
         try:
-            fd = os.open(self.lock_path, os.O_RDWR | os.O_CLOEXEC)
+            fd = os.open(self.lock_path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
             return False
         try:
@@ -163,10 +195,20 @@ class RunDir:
         """Ask the supervisor to stop the run, and return; it answers by an event.
 
         `by` names who asks, for the run's reason; a `grace` in seconds replaces the job's.
+        UnavailableError where that cannot be written.
         """
-        aside = self._stop_path.with_name(f".stop-{os.urandom(4).hex()}")
-        _write(aside, json.dumps({"by": by, "grace": grace}).encode())
-        aside.rename(self._stop_path)
+        with self.reached():
+            aside = self._stop_path.with_name(f".stop-{os.urandom(4).hex()}")
+            try:
+                _write(aside, json.dumps({"by": by, "grace": grace}).encode())
+                aside.rename(self._stop_path)
+            except BaseException:
+                with suppress(OSError):
+                    aside.unlink()
+                raise
+            self._nudge()
+
+    def _nudge(self) -> None:
         try:
             fd = os.open(self.nudge_path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError as error:
@@ -181,27 +223,47 @@ class RunDir:
             os.close(fd)
 
     def take_stop_request(self) -> tuple[str, float | None] | None:
-        """Take what `request_stop` asked, once: for the supervisor."""
+        """Take what `request_stop` asked, once: for the supervisor.
+
+        A grace that is not a number of seconds from 0 on is none: the job's own holds.
+        """
         taken = self._stop_path.with_name(".taken")
         try:
             self._stop_path.rename(taken)
             request = json.loads(taken.read_bytes())
-            grace = request["grace"]
-            return str(request["by"]), None if grace is None else float(grace)
-        except (OSError, ValueError, KeyError, TypeError):
+            by, grace = str(request["by"]), request["grace"]
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return None  # there is none, or none that can be read: no reason to end a run
+        if not isinstance(grace, int | float) or not 0 <= grace < math.inf:
+            return by, None
+        return by, float(min(grace, LONGEST_GRACE))
 
     def remove(self) -> None:
-        """Delete the directory of a run that is over; raises ConflictError while it is not."""
-        lock = self.take_lock()
-        if lock is None:
-            raise ConflictError(f"run: {self.id!r} is still running; stop it first")
-        try:
-            going = self.path.with_name(f".gone-{self.id}-{os.urandom(4).hex()}")
-            self.path.rename(going)
-            _delete(going)
-        finally:
-            os.close(lock)
+        """Delete the directory of a run that is over; raises ConflictError while it is not.
+
+        NotFoundError where it is gone, UnavailableError where it cannot be deleted.
+        """
+        with self.reached():
+            lock = self.take_lock()
+            if lock is None:
+                raise ConflictError(f"run: {self.id!r} is still running; stop it first")
+            try:
+                going = self.path.with_name(f".gone-{self.id}-{os.urandom(4).hex()}")
+                self.path.rename(going)
+                _delete(going)
+            finally:
+                os.close(lock)
+
+    @contextmanager
+    def reached(self) -> Iterator[None]:
+        """Make an OSError about the run's files one of ours: NotFoundError if the run is gone."""
+        with reached(self.path):
+            try:
+                yield
+            except FileNotFoundError as error:
+                if self.path.exists():
+                    raise
+                raise NotFoundError(f"run: {self.id} has been removed") from error
 
 
 class EventWriter:
@@ -253,6 +315,11 @@ def _write(path: Path, data: bytes) -> None:
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with os.fdopen(fd, "wb") as file:
         file.write(data)
+
+
+def _delete_what_can_be(directory: Path) -> None:
+    with suppress(OSError):
+        _delete(directory)
 
 
 def _delete(directory: Path) -> None:
