@@ -24,6 +24,7 @@ from tfjob_magic.core.lifecycle import (
     KILL_PATIENCE,
     OVER,
     RULES,
+    SUPERVISOR_DIED,
     Ask,
     Finish,
     Kill,
@@ -375,7 +376,7 @@ def test_a_run_whose_supervisor_died_is_lost_and_shows_no_running_task():
     history.tell(OrphansEnded(history.later(), pids=(7, 8)))
     history.tell(Finished(history.later(), phase="lost"))
     assert history.state.phase == "lost"
-    assert history.state.reason == "its supervisor died, and its tasks with it"
+    assert history.state.reason == SUPERVISOR_DIED
     assert {task.phase for task in history.state.tasks.values()} == {"exited"}
     assert history.state.tasks["ps-0"].code == 0
     assert history.state.tasks["worker-0"].words == "ended unseen"
@@ -417,6 +418,7 @@ def test_the_table_knows_no_event_of_a_run_that_is_over():
 
 TASKS = st.sampled_from([*WITH_CHIEF, "stranger-0"])
 SPANS = st.floats(0.0, 20.0)
+ANY_SPANS = SPANS | st.floats(-5.0, 20.0) | st.sampled_from([float("nan"), float("inf"), -1e308])
 HAPPENINGS = st.one_of(
     st.just(Supervised(0.0, pid=1)),
     st.builds(TaskStarted, st.just(0.0), TASKS, st.integers(2, 9), st.integers(1, 2)),
@@ -427,7 +429,7 @@ HAPPENINGS = st.one_of(
         st.integers(1, 2),
         st.sampled_from([(0, None), (1, None), (None, 9), (None, 15)]),
     ),
-    st.builds(StopRequested, st.just(0.0), st.just("x"), st.none() | SPANS),
+    st.builds(StopRequested, st.just(0.0), st.just("x"), st.none() | ANY_SPANS),
     st.just(TimedOut(0.0, after=5.0)),
     st.just(DeadlinePassed(0.0)),
     st.just(Noted(0.0, note="n")),
@@ -437,7 +439,9 @@ CLUSTERS = st.sampled_from([TWO_AND_TWO, WITH_CHIEF, WORKERS, {"worker-0": "work
 
 
 @settings(deadline=None)
-@given(CLUSTERS, SPANS, st.none() | SPANS, st.lists(st.tuples(HAPPENINGS, SPANS), max_size=60))
+@given(
+    CLUSTERS, ANY_SPANS, st.none() | ANY_SPANS, st.lists(st.tuples(HAPPENINGS, SPANS), max_size=60)
+)
 def test_whatever_happens_a_run_ends_once_and_starts_nothing_when_it_is_stopping(
     tasks, grace, timeout, happenings
 ):
@@ -467,6 +471,40 @@ def test_whatever_happens_a_run_ends_once_and_starts_nothing_when_it_is_stopping
             roles = {state.tasks[name].role for name in signalled}
             others = [t for t in state.tasks.values() if t.phase == "running" and t.role != "ps"]
             assert "ps" not in roles or not others
+
+
+@settings(deadline=None)
+@given(CLUSTERS, ANY_SPANS, st.none() | ANY_SPANS, st.lists(HAPPENINGS, max_size=20), SPANS)
+def test_an_alarm_always_changes_something(tasks, grace, timeout, happenings, span):
+    state = begin(tasks, grace, timeout)
+    for now, happening in enumerate(happenings):
+        state, _ = advance(state, dataclasses.replace(happening, time=float(now)))
+    now = len(happenings) + span
+    for _ in range(4):
+        event = alarm(state, now)
+        if event is None:
+            return
+        after, _ = advance(state, event)
+        assert after != state
+        state = after
+        now += 100.0
+    pytest.fail("time never stops being an event")
+
+
+def test_a_stop_whose_grace_is_not_a_number_has_the_jobs_and_can_be_hurried():
+    history = History(WORKERS).running()
+    history.stop(grace=float("nan"))
+    assert history.state.deadline == history.now + GRACE
+    assert history.stop(grace=float("nan")) == []
+    assert history.state.deadline < history.now + GRACE
+    assert history.stop(grace=0.0) == [Kill(("worker-0", "worker-1"))]
+
+
+@pytest.mark.parametrize("timeout", [float("nan"), float("inf"), float("-inf")])
+def test_a_timeout_that_is_not_finite_is_none(timeout):
+    state, _ = advance(begin(WORKERS, GRACE, timeout), Supervised(1.0, pid=1))
+    assert state.timeout is None
+    assert state.deadline is None
 
 
 @settings(deadline=None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import random
@@ -376,7 +377,7 @@ def test_a_supervisor_that_says_nothing_is_given_up(place, monkeypatch, tmp_path
     silent.write_text("import time; time.sleep(600)")
     monkeypatch.setattr(local, "SUPERVISOR", silent)
     monkeypatch.setattr(local, "START_PATIENCE", 0.2)
-    with pytest.raises(UnavailableError, match="no word from it"):
+    with pytest.raises(UnavailableError, match="no answer within"):
         place.start(place.job())
     assert list((tmp_path / "runs").iterdir()) == []
 
@@ -398,6 +399,27 @@ def test_an_interrupt_while_a_run_is_started_leaves_none_running(place, monkeypa
     assert state.reason == "stopped by an interrupt while it was started"
 
 
+@pytest.mark.parametrize("refused", ["request_stop", "remove", "is_held"])
+def test_what_cannot_be_cleaned_up_after_a_failed_start_hides_nothing_and_holds_nothing(
+    place, monkeypatch, tmp_path, refused
+):
+    def full(*_args, **_options):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(local, "SUPERVISOR", tmp_path / "missing.py")
+    monkeypatch.setattr(RunDir, refused, full)
+    before = sorted(Path("/dev/fd").iterdir())
+    with pytest.raises(UnavailableError, match="the run's supervisor could not be started"):
+        place.start(place.job())
+    assert sorted(Path("/dev/fd").iterdir()) == before
+    monkeypatch.undo()
+    left = list((tmp_path / "runs").iterdir())
+    assert (left == []) == (refused == "request_stop")
+    for directory in map(RunDir, left):  # nobody holds it, so it is not pending for ever
+        place.engine.settle(directory)
+        assert place.state(directory).phase == "lost"
+
+
 # What is lost
 
 
@@ -412,7 +434,7 @@ def test_after_a_kill_of_the_supervisor_the_run_is_lost_and_nothing_of_it_is_lef
     place.engine.settle(directory)
     state = place.state(directory)
     assert state.phase == "lost"
-    assert state.reason == "its supervisor died, and its tasks with it"
+    assert state.reason == lifecycle.SUPERVISOR_DIED
     assert not any(map(is_alive, left))
     (orphans,) = [e for e in directory.read_events()[0] if isinstance(e, OrphansEnded)]
     assert set(left) <= set(orphans.pids)

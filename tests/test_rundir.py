@@ -1,3 +1,4 @@
+import errno
 import os
 import select
 import stat
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tfjob_magic.core.events import Created, Finished, Supervised
-from tfjob_magic.errors import ConflictError, UnavailableError
+from tfjob_magic.errors import ConflictError, NotFoundError, UnavailableError
 from tfjob_magic.store import rundir
 from tfjob_magic.store.rundir import EventWriter, RunDir, all_runs, home
 
@@ -226,6 +227,52 @@ def test_a_stop_request_is_taken_once_and_the_last_one_counts(made):
     assert directory.take_stop_request() == ("the command line", 0.0)
     assert directory.take_stop_request() is None
     assert {path.name for path in (directory.path / "requests").iterdir()} == {".taken"}
+
+
+@pytest.mark.parametrize("grace", [float("nan"), float("inf"), -1.0, "soon", [], None])
+def test_a_grace_that_is_no_span_is_the_jobs_own(made, grace):
+    directory, _ = made
+    directory.request_stop(by="x", grace=grace)
+    assert directory.take_stop_request() == ("x", None)
+
+
+def test_a_request_that_cannot_be_written_is_said_and_leaves_nothing(made, monkeypatch):
+    directory, _ = made
+
+    def full(_path, _data):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(rundir, "_write", full)
+    with pytest.raises(UnavailableError, match=r"TFJOB_HOME: .*No space left"):
+        directory.request_stop(by="x")
+    assert list((directory.path / "requests").iterdir()) == []
+
+
+def test_a_run_that_is_gone_can_neither_be_stopped_nor_removed(made):
+    directory, _ = made
+    directory.path.rename(directory.path.with_name(".away"))
+    with pytest.raises(NotFoundError, match="r1 has been removed"):
+        directory.request_stop(by="x")
+    with pytest.raises(NotFoundError, match="r1 has been removed"):
+        directory.remove()
+
+
+def test_a_home_that_is_a_file_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UnavailableError, match=r"TFJOB_HOME: .*Not a directory"):
+        all_runs(tmp_path / "file")
+
+
+def test_what_cannot_be_deleted_does_not_hide_why_a_run_could_not_be_made(
+    tmp_path, boot_file, monkeypatch
+):
+    def refuse(*_args):
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(rundir, "_delete", refuse)
+    monkeypatch.setattr(os, "mkfifo", lambda *_args: (_ for _ in ()).throw(OSError(1, "No FIFOs")))
+    with pytest.raises(UnavailableError, match="No FIFOs"):
+        RunDir.create(tmp_path / "runs", "r1", "{}", boot_file, now=5.0)
 
 
 def test_a_stop_request_nudges_who_reads(made):

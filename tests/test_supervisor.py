@@ -18,6 +18,7 @@ import tfjob_magic
 from tfjob_magic.core import lifecycle
 from tfjob_magic.core.events import (
     Created,
+    DeadlinePassed,
     Finished,
     OrphansEnded,
     StopRequested,
@@ -254,6 +255,20 @@ def test_a_request_that_cannot_be_read_ends_no_run(launch):
     assert run.end().reason == "stopped by the test"
 
 
+@pytest.mark.parametrize("grace", ["NaN", "-1", "Infinity", "1e400", "1" + "0" * 400])
+def test_a_grace_that_is_no_span_is_not_heard_and_a_later_stop_ends_the_run(launch, grace):
+    run = launch({"worker-0": DEAF}).joined("worker-0")
+    request = run.directory.path / "requests" / "stop.json"
+    request.with_name("new").write_text(f'{{"by": "x", "grace": {grace}}}')
+    request.with_name("new").rename(request)
+    os.kill(run.supervisor, signal.SIGCHLD)
+    until(lambda: run.state.phase == "stopping", "it is asked to stop")
+    run.directory.request_stop("the test", grace=0.0)
+    assert run.end().phase == "stopped"
+    events = run.directory.read_events()[0]
+    assert sum(isinstance(event, DeadlinePassed) for event in events) <= 1
+
+
 def test_sigterm_to_the_supervisor_is_a_stop_request(launch):
     run = launch({"worker-0": JOIN}).joined("worker-0")
     os.kill(run.supervisor, signal.SIGTERM)
@@ -443,7 +458,6 @@ def test_a_task_gets_its_environment_and_the_runs_mark_and_nothing_else(launch):
     assert dict(item.split("=", 1) for item in run.log("worker-0").split("\0")[:-1]) == {
         "GREETING": "hello",
         "PATH": os.environ["PATH"],
-        "TFJOB_RUN": "run",
         "TFJOB_RUN_DIR": str(run.directory.path),
     }
 
@@ -584,6 +598,21 @@ def test_tasks_die_with_their_supervisor(launch):
     until(lambda: not any(map(is_alive, pids)), "the tasks are gone")
     until(lambda: not run.directory.is_held(), "the lock is free")
     assert not run.state.over
+
+
+@linux
+@pytest.mark.parametrize(("other", "said"), [(0, "before after"), (1, "before")])
+def test_a_task_whose_supervisor_is_gone_before_it_could_be_bound_to_it_ends(other, said):
+    program = f"""
+import os
+from tfjob_magic.supervisor.linux import die_with_parent
+print("before", flush=True)
+die_with_parent(os.getppid() + {other})
+print("after", flush=True)
+"""
+    child = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, check=False)
+    assert child.stdout.decode().split() == said.split()
+    assert child.returncode == other
 
 
 # The process itself

@@ -11,6 +11,7 @@ Stopping has steps of its own: `ask` (SIGTERM: workers first, PS once those are 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
@@ -44,6 +45,9 @@ FAILED: Final = "failed"
 STOPPED: Final = "stopped"
 LOST: Final = "lost"
 OVER: frozenset[str] = frozenset({SUCCEEDED, FAILED, STOPPED, LOST})
+
+NEVER_STARTED = "it was never started"
+SUPERVISOR_DIED = "its supervisor died; the processes of the run that were found have been ended"
 
 KILL_PATIENCE = 5.0  # seconds until a task that SIGKILL does not end is left to itself
 
@@ -176,12 +180,15 @@ Step = tuple[State, tuple[Action, ...]]
 def begin(tasks: Mapping[str, str], grace: float, timeout: float | None) -> State:
     """Give the state of a run before its first event.
 
-    `tasks` maps names to roles, in the order in which they are to be started.
+    `tasks` maps names to roles, in the order in which they are to be started. A grace that is not
+    a number is none, and so is a timeout that is not finite.
     """
     if not set(tasks.values()) & {"chief", "worker"}:
         raise ValueError("a run needs a chief or a worker: their end is the run's end")
     states = {name: TaskState(name, role) for name, role in tasks.items()}
-    return State(tasks=states, grace=grace, timeout=timeout)
+    if timeout is not None and not math.isfinite(timeout):
+        timeout = None
+    return State(tasks=states, grace=_span(grace) or 0.0, timeout=timeout)
 
 
 def advance(state: State, event: Event) -> Step:
@@ -261,9 +268,18 @@ def _key_tasks(state: State) -> list[TaskState]:
 
 
 def _stop_requested(state: State, event: StopRequested) -> Step:
-    grace = state.grace if event.grace is None else event.grace
     state = replace(state, outcome=STOPPED, reason=f"stopped by {event.by}")
-    return _stop(state, event.time, grace)
+    return _stop(state, event.time, _grace(state, event))
+
+
+def _grace(state: State, event: StopRequested) -> float:
+    asked = _span(event.grace)
+    return state.grace if asked is None else asked
+
+
+def _span(seconds: float | None) -> float | None:
+    """Seconds that are never less than 0; None for what is not a number, which has no order."""
+    return None if seconds is None or math.isnan(seconds) else max(seconds, 0.0)
 
 
 def _timed_out(state: State, event: TimedOut) -> Step:
@@ -272,9 +288,7 @@ def _timed_out(state: State, event: TimedOut) -> Step:
 
 
 def _stop(state: State, time: float, grace: float) -> Step:
-    state = replace(
-        state, phase=STOPPING, step="ask", stopping_since=time, deadline=time + max(grace, 0.0)
-    )
+    state = replace(state, phase=STOPPING, step="ask", stopping_since=time, deadline=time + grace)
     return _press_on(state, time)
 
 
@@ -332,8 +346,7 @@ def _hurried(state: State, event: StopRequested) -> Step:
     # Once more, and perhaps more urgently; never more slowly, and the outcome stays.
     if state.step == "kill" or state.deadline is None:
         return state, ()
-    grace = state.grace if event.grace is None else max(event.grace, 0.0)
-    state = replace(state, deadline=min(state.deadline, event.time + grace))
+    state = replace(state, deadline=min(state.deadline, event.time + _grace(state, event)))
     return (state, ()) if state.step == "over" else _press_on(state, event.time)
 
 
@@ -359,8 +372,7 @@ def _finished(state: State, event: Finished) -> Step:
     )
     if event.phase == LOST:
         never = state.stopping_since is None and not any(t.pid for t in state.tasks.values())
-        what = "it was never started" if never else "its supervisor died, and its tasks with it"
-        state = replace(state, reason=what)
+        state = replace(state, reason=NEVER_STARTED if never else SUPERVISOR_DIED)
         for task in state.tasks.values():
             if task.phase == RUNNING:
                 state = _with(state, replace(task, phase="exited"))

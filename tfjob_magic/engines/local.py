@@ -7,7 +7,7 @@ import random
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +18,7 @@ from tfjob_magic.core.launch import Launch, TaskLaunch, encode
 from tfjob_magic.core.lifecycle import LOST
 from tfjob_magic.core.node import Nic, Node, carve
 from tfjob_magic.core.plan import Plan, count_tasks
-from tfjob_magic.errors import UnavailableError
+from tfjob_magic.errors import TfjobError, UnavailableError
 from tfjob_magic.machine import look
 from tfjob_magic.store import ports, processes
 from tfjob_magic.store.ledger import Ledger
@@ -92,7 +92,7 @@ class LocalEngine:
         """Start a supervisor for the run and hand it all that it keeps; about 50 ms.
 
         Nothing of this process is forked: it executes a launcher, which detaches the supervisor.
-        Raises UnavailableError when there is no starting it; the run directory is gone then.
+        Raises UnavailableError when it cannot be started; the run directory is gone then.
         """
         launch = Launch(
             grace=plan.job.grace,
@@ -112,11 +112,16 @@ class LocalEngine:
         )
         reservation.ledger.end_turn()
         try:
-            _launch(directory, encode(launch), (lock, *reservation.fds))
+            try:
+                _launch(directory, encode(launch), (lock, *reservation.fds))
+            except BaseException:
+                _ask_to_stop(directory)
+                raise
+            finally:
+                os.close(lock)
         except BaseException:
-            _abandon(directory, lock)
+            _remove_if_free(directory)
             raise
-        os.close(lock)
 
     def stop(self, directory: RunDir, by: str, grace: float | None = None) -> None:
         """Ask the run's supervisor to stop it; `by` and `grace` (seconds) as in the event."""
@@ -166,7 +171,7 @@ def _launch(directory: RunDir, message: bytes, held: tuple[int, ...]) -> None:
         try:
             _, said = launcher.communicate(message, timeout=START_PATIENCE)
         except subprocess.TimeoutExpired:
-            said = f"no word from it within {START_PATIENCE:g} s".encode()
+            said = f"no answer within {START_PATIENCE:g} s".encode()
             launcher.kill()
         except BaseException:
             launcher.kill()
@@ -176,13 +181,20 @@ def _launch(directory: RunDir, message: bytes, held: tuple[int, ...]) -> None:
         raise UnavailableError(f"the run's supervisor could not be started: {reason[-1]}")
 
 
-def _abandon(directory: RunDir, lock: int) -> None:
-    """Let there be no run that its submitter does not know of."""
+# There is to be no run that its submitter does not know of. What goes wrong here must not hide why
+# the run could not be started; a directory that stays is a lost run, which can be seen and removed.
+
+
+def _ask_to_stop(directory: RunDir) -> None:
     # An interrupt may come when the supervisor has the run already.
-    directory.request_stop(by="an interrupt while it was started", grace=0.0)
-    os.close(lock)
-    if not directory.is_held():
-        directory.remove()
+    with suppress(OSError, TfjobError):
+        directory.request_stop(by="an interrupt while it was started", grace=0.0)
+
+
+def _remove_if_free(directory: RunDir) -> None:
+    with suppress(OSError, TfjobError):
+        if not directory.is_held():
+            directory.remove()
 
 
 def _is_finished(directory: RunDir) -> bool:

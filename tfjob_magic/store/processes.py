@@ -1,4 +1,4 @@
-"""Processes as `/proc` shows them: a process's descendants, and those that carry a run's mark.
+"""Processes as `/proc` shows them: a process's descendants, and those that carry the mark of a run.
 
 Linux only; elsewhere nothing is found. Standard library only, Python 3.10 syntax.
 """
@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 PROC = Path("/proc")
-MARK = "TFJOB_RUN_DIR"  # in every task's environment: the run directory, which no two runs share
+RUN_DIR = "TFJOB_RUN_DIR"  # in every task's environment: the run directory, which no two runs share
 
 
 def descendants(root: int) -> list[int]:
@@ -96,4 +96,4 @@ def _is_marked(pid: int, directory: str) -> bool:
         environment = (process / "environ").read_bytes()
     except OSError:
         return False
-    return os.fsencode(f"{MARK}={directory}") in environment.split(b"\0")
+    return os.fsencode(f"{RUN_DIR}={directory}") in environment.split(b"\0")

@@ -22,7 +22,7 @@ from tfjob_magic.core.events import (
     TaskStarted,
 )
 from tfjob_magic.core.lifecycle import Action, Ask, Finish, Kill, Start
-from tfjob_magic.store.processes import MARK, descendants, oom_kills
+from tfjob_magic.store.processes import RUN_DIR, descendants, oom_kills
 from tfjob_magic.store.rundir import EventWriter, RunDir
 from tfjob_magic.supervisor import linux, tasks
 from tfjob_magic.supervisor.clock import Clock
@@ -69,11 +69,8 @@ class Supervisor:
         self._launches = {
             task.name: replace(
                 task,
-                environment={
-                    **task.environment,
-                    "TFJOB_RUN": directory.id,
-                    MARK: str(directory.path),
-                },
+                # By this its processes are found, wherever they go.
+                environment={**task.environment, RUN_DIR: str(directory.path)},
             )
             for task in launch.tasks
         }
