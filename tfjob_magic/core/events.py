@@ -7,8 +7,11 @@ Times are seconds since the epoch; a task is named `worker-0`.
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import asdict, dataclass, fields
-from typing import ClassVar
+from typing import Any, ClassVar
+
+LARGEST = sys.float_info.max
 
 
 @dataclass(frozen=True)
@@ -146,19 +149,44 @@ def encode(event: Event) -> str:
 def decode(line: str) -> Event | None:
     """Read the event of one line; None for a kind that this version does not know.
 
-    Fields that a later version added are left out. Raises ValueError for a line that is no event.
+    Fields that a later version added are left out. Raises ValueError, and nothing else, for a line
+    that is not an event: also where a field has a value of another type, or a number is not finite.
     """
-    record = json.loads(line)
-    if not isinstance(record, dict) or "kind" not in record:
-        raise ValueError(f"not an event: {line!r}")
-    cls = KINDS.get(record["kind"])
+    try:
+        record = json.loads(line)
+    except RecursionError as error:
+        raise ValueError("not an event: it is nested too deeply") from error
+    kind = record.get("kind") if isinstance(record, dict) else None
+    if not isinstance(kind, str):
+        raise ValueError(f"not an event: {line!r}")  # noqa: TRY004 - it is the line's fault
+    cls = KINDS.get(kind)
     if cls is None:
         return None
-    known = {field.name for field in fields(cls)}
-    values = {name: value for name, value in record.items() if name in known}
-    if "pids" in values:
-        values["pids"] = tuple(values["pids"])
+    values: dict[str, Any] = {}
+    for field in fields(cls):
+        if field.name in record:
+            value = record[field.name]
+            if not _fits(value, str(field.type)):
+                raise ValueError(f"not an event: its {field.name!r} is not of type {field.type}")
+            values[field.name] = tuple(value) if isinstance(value, list) else value
     try:
         return cls(**values)
     except TypeError as error:
         raise ValueError(f"not an event: {line!r}") from error
+
+
+def _fits(value: object, annotation: str) -> bool:
+    """Whether what JSON has for a field is of the type that the field's annotation names."""
+    if annotation == "tuple[int, ...]":
+        return isinstance(value, list) and all(_fits(item, "int") for item in value)
+    return any(_is(value, name) for name in annotation.split(" | "))
+
+
+def _is(value: object, name: str) -> bool:
+    if name == "None":
+        return value is None
+    if name == "str":
+        return isinstance(value, str)
+    if isinstance(value, bool) or not isinstance(value, int | float if name == "float" else int):
+        return False
+    return abs(value) <= LARGEST  # no NaN, no infinity, and nothing that arithmetic overflows with
