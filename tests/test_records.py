@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
+import sys
 import time
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from conftest import over, until
+from conftest import alive, over, until
 
 from tfjob_magic.core.events import Created, Finished, encode
 from tfjob_magic.engines.local import LocalEngine
-from tfjob_magic.errors import NotFoundError, UnavailableError
+from tfjob_magic.errors import ConflictError, NotFoundError, UnavailableError
 from tfjob_magic.service.inprocess import Service
 from tfjob_magic.service.records import Records
+from tfjob_magic.store import rundir
 from tfjob_magic.store.rundir import RunDir
 
 
@@ -91,7 +94,9 @@ def test_a_run_of_an_engine_that_is_not_here_is_shown_and_left_alone(run):
         assert events.read_bytes() == before
 
 
-@pytest.mark.parametrize("damage", ["missing", "truncated", "[]", "null", "{}", "a directory"])
+@pytest.mark.parametrize(
+    "damage", ["missing", "truncated", "[]", "null", "{}", "deep", "a directory"]
+)
 def test_a_run_whose_plan_cannot_be_read_is_listed_and_can_be_removed(run, damage):
     path = Path(run.directory) / "plan.json"
     text = path.read_text()
@@ -99,7 +104,8 @@ def test_a_run_whose_plan_cannot_be_read_is_listed_and_can_be_removed(run, damag
     if damage == "a directory":
         path.mkdir()
     elif damage != "missing":
-        path.write_text(text[:40] if damage == "truncated" else damage)
+        text = {"truncated": text[:40], "deep": "[" * 100_000}.get(damage, damage)
+        path.write_text(text)
     service = Service()
     (listed,) = service.runs()
     assert (listed.id, listed.phase, listed.tasks) == (run.id, "succeeded", ())
@@ -180,3 +186,74 @@ def test_a_run_that_is_not_over_yet_is_looked_at_again(home, tmp_path):
     assert [r.id for _, r in records.live()] == ["r1"]
     os.close(lock)
     assert records.live() == []
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root can look into every directory")
+@pytest.mark.parametrize("closed", ["lost+found", "a run", "a lock", "the events"])
+def test_what_cannot_be_looked_into_hides_no_other_run(service, home, run, job, closed):
+    other = over(service, service.submit(job("print(1)")).id)
+    path = Path(other.directory)
+    path = {"a lock": path / "lock", "the events": path / "events.jsonl"}.get(closed, path)
+    if closed == "lost+found":
+        path = home / "lost+found"
+        path.mkdir()
+    path.chmod(0)
+    try:
+        fresh = Service()
+        assert run.id in [found.id for found in fresh.runs()]
+        assert fresh.live() == []
+        assert fresh.run(run.id).id == run.id
+    finally:
+        path.chmod(0o700)
+
+
+@pytest.fixture
+def sleeper(service, job):
+    run = service.submit(job("import time\nprint('up', flush=True)\ntime.sleep(600)"))
+    until(lambda: service.poll(run.id, {}).chunks)
+    yield service.run(run.id)
+    service.stop(run.id, 0.0)
+    over(service, run.id)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="supervisors are found in /proc")
+def test_a_run_that_lost_its_lock_goes_on(service, sleeper):
+    (Path(sleeper.directory) / "lock").unlink()
+    (seen,) = Service().runs()
+    assert seen.phase == "running"
+    with pytest.raises(ConflictError, match="is still running"):
+        RunDir(sleeper.directory).remove()
+    assert not (Path(sleeper.directory) / "lock").exists()
+    assert alive(sleeper.tasks[0].pid)
+    Service().stop(sleeper.id, 0.0)
+    assert over(service, sleeper.id).phase == "stopped"
+    events, _ = RunDir(sleeper.directory).read_events()
+    assert sum(isinstance(event, Finished) for event in events) == 1
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="supervisors are found in /proc")
+def test_a_run_can_be_stopped_when_the_disk_is_full(sleeper, monkeypatch):
+    def full(_path, _data):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(rundir, "_write", full)
+        Service().stop(sleeper.id)
+        ended = over(Service(), sleeper.id)
+    assert (ended.phase, ended.reason) == ("stopped", "stopped by SIGTERM to its supervisor")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the task asks /dev/fd where its log is")
+@pytest.mark.parametrize("put", ["a FIFO", "a directory"])
+def test_a_task_that_replaces_its_log_stops_no_reader(service, job, put):
+    make = "os.mkfifo" if put == "a FIFO" else "os.mkdir"
+    code = f"""
+import os
+log = os.readlink("/dev/fd/1")
+os.unlink(log)
+{make}(log)
+raise SystemExit(3)
+"""
+    run = over(service, service.submit(job(code)).id)
+    assert run.phase == "failed"
+    assert service.poll(run.id, {}).chunks == ()

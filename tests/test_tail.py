@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import tracemalloc
 from itertools import pairwise
@@ -32,6 +33,28 @@ def test_a_log_is_read_from_an_offset_and_up_to_a_limit(tmp_path):
 def test_a_log_that_is_not_there_yet_is_empty(tmp_path):
     assert tail.read(tmp_path / "log", 0, 100) == b""
     assert tail.size(tmp_path / "log") == 0
+
+
+@pytest.mark.parametrize("put", ["a FIFO", "a directory", "a link", "a link to a FIFO"])
+def test_what_a_task_put_in_the_place_of_its_log_is_empty_and_not_waited_for(tmp_path, put):
+    log = tmp_path / "log"
+    target = tmp_path / "target" if put.startswith("a link") else log
+    if put.endswith("FIFO"):
+        os.mkfifo(target)
+    elif put == "a directory":
+        log.mkdir()
+    else:
+        target.write_text("secret")
+    if target != log:
+        log.symlink_to(target)
+    assert tail.read(log, 0, 100) == b""
+    assert tail.size(log) == 0
+
+
+def test_a_log_below_a_file_is_empty(tmp_path):
+    (tmp_path / "logs").write_text("x")
+    assert tail.read(tmp_path / "logs" / "log", 0, 100) == b""
+    assert tail.size(tmp_path / "logs" / "log") == 0
 
 
 @pytest.mark.parametrize(

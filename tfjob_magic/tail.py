@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import os
 import re
+import stat
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -31,23 +32,32 @@ _STRING_END = re.compile("\x07|\x1b\\\\|(?P<open>\x1b\\Z)")
 
 
 def read(path: Path, offset: int, limit: int) -> bytes:
-    """At most `limit` bytes of a log from `offset` on; empty where there is no such log yet."""
+    """At most `limit` bytes of a log from `offset` on; empty where there is no such log yet.
+
+    A task can put anything in its log's place; what is not a regular file is as empty, and never
+    waited for.
+    """
     try:
-        descriptor = os.open(path, os.O_RDONLY)
-    except FileNotFoundError:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
         return b""
     try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return b""
         return os.pread(descriptor, limit, offset)
+    except OSError:
+        return b""
     finally:
         os.close(descriptor)
 
 
 def size(path: Path) -> int:
-    """How many bytes a log has; 0 where there is no such log yet."""
+    """How many bytes a log has; 0 where `read` would find none."""
     try:
-        return path.stat().st_size
-    except FileNotFoundError:
+        found = path.lstat()
+    except OSError:
         return 0
+    return found.st_size if stat.S_ISREG(found.st_mode) else 0
 
 
 class Lines:

@@ -55,6 +55,8 @@ class Record:
                 self._plan.job.grace,
                 self._plan.job.timeout,
             )
+        except RecursionError:
+            self._unreadable = "its plan cannot be read (it is nested too deeply)"
         except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
             self._plan = None
             self._unreadable = f"its plan cannot be read ({error})"
@@ -92,13 +94,14 @@ class Record:
     def explain(self) -> Run:
         """Tell the run as of now and, if it failed, why: that is read from its logs, once."""
         state = self._read()
-        with self._lock:
-            if state.over and not self._explained and self._plan is not None:
-                from tfjob_magic.service import causes  # noqa: PLC0415 - many patterns, rarely used
+        if state.over and not self._explained and self._plan is not None:
+            from tfjob_magic.service import causes  # noqa: PLC0415 - many patterns, rarely used
 
-                self._cause = causes.find(state, self._plan, self.directory)
-                self._explained = True
-            return self._run(state, self._cause)
+            # Without the lock: logs are where tasks put them, and may be slow to read. Two that
+            # look at once find the same.
+            self._cause = causes.find(state, self._plan, self.directory)
+            self._explained = True
+        return self._run(state, self._cause)
 
     @property
     def marker(self) -> int:
@@ -140,13 +143,16 @@ class Record:
     def _run(self, state: State, cause: Cause | None) -> Run:
         job = None if self._plan is None else self._plan.job
         created = self._created
+        if created is None:
+            with self.directory.reached():
+                created = self.directory.changed()
         return Run(
             id=self.directory.id,
             name=self.directory.id if job is None else job.name,
             engine=self._engine,
             phase=state.phase,
             reason=self._unreadable or state.reason,
-            created=self.directory.changed() if created is None else created,
+            created=created,
             ended=state.ended,
             nodes=0 if job is None else job.nodes,
             flavor="?" if job is None else job.flavor.name,
@@ -206,7 +212,9 @@ class Records:
         left = set()
         for directory in rundir.all_runs(self._home):
             with suppress(NotFoundError, UnavailableError):  # one does not hide the others
-                if directory.id in self._left or not directory.is_held():
+                with directory.reached():
+                    held = directory.id not in self._left and directory.is_held()
+                if not held:
                     left.add(directory.id)
                 else:
                     record = self._record(directory)

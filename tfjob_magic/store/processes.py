@@ -63,6 +63,36 @@ def kill_marked(pid: int, directory: str) -> bool:
     return True
 
 
+def is_supervisor(pid: int, directory: str) -> bool:
+    """Whether a process is the supervisor of the run of `directory`: its command says so."""
+    try:
+        arguments = (PROC / str(pid) / "cmdline").read_bytes().split(b"\0")
+    except (OSError, OverflowError):
+        return False
+    return os.fsencode(directory) in arguments and any(
+        argument.endswith(b"/supervisor/__main__.py") for argument in arguments
+    )
+
+
+def end_supervisor(pid: int, directory: str) -> bool:
+    """SIGTERM the supervisor of the run of `directory`; False when the process is another."""
+    if sys.platform != "linux":
+        return False
+    try:
+        held = os.pidfd_open(pid)
+    except (OSError, OverflowError):
+        return False
+    try:
+        if not is_supervisor(pid, directory):
+            return False
+        signal.pidfd_send_signal(held, signal.SIGTERM)
+    except OSError:
+        return False
+    finally:
+        os.close(held)
+    return True
+
+
 def oom_kills() -> int:
     """How often the kernel's out-of-memory killer has struck on this machine since it booted."""
     try:

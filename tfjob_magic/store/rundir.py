@@ -14,9 +14,9 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tfjob_magic.core.events import Created, Event, decode, encode
+from tfjob_magic.core.events import Created, Event, Supervised, decode, encode
 from tfjob_magic.errors import ConflictError, NotFoundError, UnavailableError
-from tfjob_magic.store import locks
+from tfjob_magic.store import locks, processes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -135,7 +135,7 @@ class RunDir:
         """Whether there is a run here."""
         try:
             return self.events_path.is_file()
-        except PermissionError:  # another user's
+        except OSError:  # another user's, or closed to everybody
             return False
 
     def changed(self) -> float:
@@ -173,11 +173,14 @@ class RunDir:
         return events, offset + len(whole)
 
     def is_held(self) -> bool:
-        """Whether a supervisor has the run; asks for the lock without taking it."""
+        """Whether a supervisor has the run; asks for the lock without taking it.
+
+        Where the lock was deleted the supervisor is looked for among the processes.
+        """
         try:
             fd = os.open(self.lock_path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
-            return False
+            return processes.is_supervisor(self._supervisor(), str(self.path))
         try:
             return locks.is_taken(fd)
         finally:
@@ -185,6 +188,8 @@ class RunDir:
 
     def take_lock(self) -> int | None:
         """Take the run's lock, a file descriptor to close; None when a supervisor has it."""
+        if not self.lock_path.exists() and self.is_held():
+            return None
         fd = locks.open_to_lock(self.lock_path)
         if locks.take(fd):
             return fd
@@ -194,19 +199,35 @@ class RunDir:
     def request_stop(self, by: str, grace: float | None = None) -> None:
         """Ask the supervisor to stop the run, and return; it answers by an event.
 
-        `by` names who asks, for the run's reason; a `grace` in seconds replaces the job's.
-        UnavailableError where that cannot be written.
+        `by` names who asks, for the run's reason; a `grace` in seconds replaces the job's. Where
+        that cannot be written (the disk is full) the supervisor is sent SIGTERM, which asks the
+        same with the job's own grace. UnavailableError where it cannot be asked either way.
         """
         with self.reached():
-            aside = self._stop_path.with_name(f".stop-{os.urandom(4).hex()}")
             try:
-                _write(aside, json.dumps({"by": by, "grace": grace}).encode())
-                aside.rename(self._stop_path)
-            except BaseException:
-                with suppress(OSError):
-                    aside.unlink()
-                raise
-            self._nudge()
+                self._write_stop_request(by, grace)
+            except OSError:
+                if not processes.end_supervisor(self._supervisor(), str(self.path)):
+                    raise
+
+    def _write_stop_request(self, by: str, grace: float | None) -> None:
+        aside = self._stop_path.with_name(f".stop-{os.urandom(4).hex()}")
+        try:
+            _write(aside, json.dumps({"by": by, "grace": grace}).encode())
+            aside.rename(self._stop_path)
+        except BaseException:
+            with suppress(OSError):
+                aside.unlink()
+            raise
+        self._nudge()
+
+    def _supervisor(self) -> int:
+        """Give the pid of the last supervisor that has had the run; -1 where there was none."""
+        try:
+            events, _ = self.read_events()
+        except FileNotFoundError:
+            return -1
+        return next((event.pid for event in reversed(events) if isinstance(event, Supervised)), -1)
 
     def _nudge(self) -> None:
         try:
