@@ -7,11 +7,9 @@ Times are seconds since the epoch; a task is named `worker-0`.
 from __future__ import annotations
 
 import json
-import sys
+import math
 from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar
-
-LARGEST = sys.float_info.max
 
 
 @dataclass(frozen=True)
@@ -189,4 +187,7 @@ def _is(value: object, name: str) -> bool:
         return isinstance(value, str)
     if isinstance(value, bool) or not isinstance(value, int | float if name == "float" else int):
         return False
-    return abs(value) <= LARGEST  # no NaN, no infinity, and nothing that arithmetic overflows with
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an integer that is larger than any float
+        return False
