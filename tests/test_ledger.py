@@ -129,7 +129,7 @@ def test_cleaners_of_temporary_directories_leave_it_alone(place):
 def test_a_link_that_somebody_put_there_is_not_followed(place, tmp_path):
     (tmp_path / "theirs").mkdir()
     place.symlink_to(tmp_path / "theirs")
-    with pytest.raises(UnavailableError, match="is not yours; have it removed"):
+    with pytest.raises(UnavailableError, match=r"cannot be opened: .*Not a directory"):
         Ledger(place)
     assert list((tmp_path / "theirs").iterdir()) == []
 
@@ -146,12 +146,64 @@ def test_a_link_in_place_of_the_file_is_not_followed(place, tmp_path):
 def test_a_directory_of_another_user_is_refused(place):
     place.mkdir()
     os.chown(place, 12345, 12345)
-    with pytest.raises(UnavailableError, match="is not yours"):
+    with pytest.raises(UnavailableError, match="Another user's"):
         Ledger(place)
 
 
-def test_every_face_finds_the_same_one(monkeypatch):
-    here = ledger.default_directory()
-    for name in ("XDG_RUNTIME_DIR", "HOME", "TFJOB_HOME"):
+def test_every_face_looks_in_the_same_place_first(monkeypatch):
+    here = ledger.places()[0]
+    for name in ("XDG_RUNTIME_DIR", "XDG_STATE_HOME", "HOME", "TFJOB_HOME"):
         monkeypatch.setenv(name, "/somewhere/else")
-    assert ledger.default_directory() == here
+    assert ledger.places()[0] == here
+
+
+@pytest.fixture
+def state(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return ledger.places()[1]
+
+
+def test_the_second_place_is_beside_the_runs_and_of_this_host(state, tmp_path):
+    assert state == tmp_path / "state" / "tfjob" / f"ledger-{os.uname().nodename}"
+
+
+@pytest.mark.parametrize("in_the_way", ["a link", "a file", "nowhere to make it", "a bad ledger"])
+def test_where_the_first_place_cannot_be_used_all_find_the_second(
+    state, tmp_path, monkeypatch, in_the_way
+):
+    first = tmp_path / "first"
+    if in_the_way == "a link":
+        first.symlink_to(tmp_path)
+    elif in_the_way == "a file":
+        first.touch()
+    elif in_the_way == "a bad ledger":
+        (first / "ledger").mkdir(parents=True)
+    else:
+        (tmp_path / "file").touch()
+        first = tmp_path / "file" / "first"
+    monkeypatch.setattr(ledger, "places", lambda: [first, state])
+    with choose(None, devices=["0"]):
+        assert (state / "ledger").is_file()
+        assert stat.S_IMODE(state.stat().st_mode) == 0o700
+        assert seen(None)[1] == ["MIG-ab/1", "2"]
+
+
+def test_where_no_place_can_be_used_both_are_named(state, tmp_path, monkeypatch):
+    first = tmp_path / "first"
+    first.touch()
+    state.parent.mkdir(parents=True)
+    state.touch()
+    monkeypatch.setattr(ledger, "places", lambda: [first, state])
+    with pytest.raises(UnavailableError) as refusal:
+        Ledger()
+    assert str(first) in str(refusal.value)
+    assert str(state) in str(refusal.value)
+
+
+def test_a_user_without_a_home_has_one_place(monkeypatch):
+    def homeless():
+        raise RuntimeError
+
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", homeless)
+    assert len(ledger.places()) == 1

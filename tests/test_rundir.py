@@ -4,6 +4,7 @@ import select
 import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -315,3 +316,48 @@ def test_removing_takes_the_run_directory_and_nothing_that_it_points_to(tmp_path
     assert list((tmp_path / "runs").iterdir()) == []
     assert Path(elsewhere / "precious").read_text() == "x"
     assert boot_file.exists()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root can look into every directory")
+@pytest.mark.parametrize("closed", [0o500, 0o000])
+def test_a_directory_that_a_task_closed_is_removed_too(tmp_path, boot_file, closed):
+    directory, lock = RunDir.create(tmp_path / "runs", "r1", "{}", boot_file, now=1.0)
+    os.close(lock)
+    inner = directory.logs_path / "a" / "b"
+    inner.mkdir(parents=True)
+    (inner / "file").write_text("x")
+    inner.chmod(closed)
+    inner.parent.chmod(closed)
+    directory.remove()
+    assert list((tmp_path / "runs").iterdir()) == []
+
+
+def test_what_is_left_of_a_run_that_could_not_be_deleted_is_named(tmp_path, boot_file, monkeypatch):
+    directory, lock = RunDir.create(tmp_path / "runs", "r1", "{}", boot_file, now=1.0)
+    os.close(lock)
+
+    def refuse(self):
+        raise OSError(errno.EPERM, "Operation not permitted", str(self))
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    with pytest.raises(UnavailableError, match="Operation not permitted") as refusal:
+        directory.remove()
+    (left,) = (tmp_path / "runs").iterdir()
+    assert str(left) in str(refusal.value)
+
+
+@pytest.mark.parametrize(("age", "stays"), [(0.0, True), (2 * rundir.LEFT_OVER_AFTER, False)])
+def test_what_was_left_half_made_or_half_deleted_is_cleared_in_time(
+    tmp_path, boot_file, monkeypatch, age, stays
+):
+    other = tmp_path / "runs" / ".new-project-settings"
+    other.mkdir(parents=True)
+    left = [tmp_path / "runs" / name for name in (".new-r0-12ab34cd", ".gone-r0-12ab34cd")]
+    for path in left:
+        (path / "logs").mkdir(parents=True)
+    now = time.time() + age
+    monkeypatch.setattr(rundir.time, "time", lambda: now)
+    _, lock = RunDir.create(tmp_path / "runs", "r1", "{}", boot_file, now=1.0)
+    os.close(lock)
+    assert [path.exists() for path in left] == [stays, stays]
+    assert other.exists()

@@ -13,15 +13,16 @@ import stat
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfjob_magic.errors import UnavailableError
-from tfjob_magic.store import locks
+from tfjob_magic.store import locks, private
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
     from typing import Self
 
     from tfjob_magic.core.node import Machine
@@ -32,14 +33,18 @@ DEVICES = 1 << 40  # a device's byte is a hash of its id above this one
 PATIENCE = 10.0  # seconds to wait for one's turn
 
 
-def default_directory() -> Path:
-    """Where the ledger of this user on this host is.
+def places() -> list[Path]:
+    """Where the ledger of this user on this host may be: the first that can be used is the one.
 
-    In a place that depends on no variable, since a terminal's and a service's differ: every face
-    must find the same one.
+    The first depends on no variable, since a terminal's and a service's differ and every face must
+    find the same ledger. Another user may be in its way, or it may be on a read-only disk: then it
+    is beside this user's runs, under the host's name, since hosts may share that directory.
     """
     shared = "/tmp" if sys.platform == "linux" else tempfile.gettempdir()  # noqa: S108
-    return Path(shared, f"tfjob-{os.geteuid()}")
+    found = [Path(shared, f"tfjob-{os.geteuid()}")]
+    with suppress(RuntimeError):  # this user has no home directory
+        found.append(private.state_home() / f"ledger-{os.uname().nodename}")
+    return found
 
 
 class Ledger:
@@ -50,19 +55,7 @@ class Ledger:
     """
 
     def __init__(self, directory: Path | None = None) -> None:
-        directory = directory or default_directory()
-        _make_private(directory)
-        path = directory / "ledger"
-        try:
-            self._fd = locks.open_to_lock(path)
-        except OSError as error:
-            raise UnavailableError(
-                f"the ledger {str(path)!r} cannot be opened ({error.strerror}); remove it"
-            ) from error
-        # Cleaners of temporary directories leave a file alone that has the sticky bit
-        # (XDG base directory specification).
-        if sys.platform == "linux":
-            os.fchmod(self._fd, 0o600 | stat.S_ISVTX)
+        self._fd, path = _open([directory] if directory else places())
         self._await_turn(path)
 
     def _await_turn(self, path: Path) -> None:
@@ -122,18 +115,31 @@ def _device_byte(device: str) -> int:
     return DEVICES + int.from_bytes(digest, "big")
 
 
-def _make_private(directory: Path) -> None:
-    """Make the directory, and make sure that nobody else can have put anything in it."""
+def _open(directories: Sequence[Path]) -> tuple[int, Path]:
+    """Open the ledger in the first of the directories that can be used."""
+    reasons = []
+    for directory in directories:
+        path = directory / "ledger"
+        try:
+            directory.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            private.make(directory)
+            return _open_file(path), path
+        except OSError as error:
+            reasons.append(f"{str(path)!r} ({error.strerror})")
+    raise UnavailableError(
+        f"the ledger of cores and devices cannot be opened: {', '.join(reasons)};"
+        f" remove what is in its place, or make it writable"
+    )
+
+
+def _open_file(path: Path) -> int:
+    fd = locks.open_to_lock(path)
     try:
-        directory.mkdir(mode=0o700, exist_ok=True)
-        found = directory.lstat()
-    except OSError as error:
-        raise UnavailableError(
-            f"the ledger's directory {str(directory)!r} cannot be made ({error.strerror})"
-        ) from error
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
-        raise UnavailableError(
-            f"the ledger's directory {str(directory)!r} is not yours; have it removed"
-        )
-    if stat.S_IMODE(found.st_mode) & 0o077:
-        directory.chmod(0o700)
+        # Cleaners of temporary directories leave a file alone that has the sticky bit
+        # (XDG base directory specification).
+        if sys.platform == "linux":
+            os.fchmod(fd, 0o600 | stat.S_ISVTX)
+    except OSError:
+        os.close(fd)
+        raise
+    return fd

@@ -17,7 +17,11 @@ FIRST, LAST = 5000, 10000  # inclusive
 
 
 class HeldPorts:
-    """Ports bound by this process, free for the run's tasks and refused to everybody else.
+    """Ports bound by this process: no other run gets them, and the run's tasks can serve on them.
+
+    That is a hold against other runs and against whoever binds exclusively. A server that sets
+    SO_REUSEADDR (Python's `http.server` does) gets such a port as a task's server would, until the
+    task listens: the kernel cannot tell the two apart.
 
     Hand `fds` to the supervisor, which keeps them for the run's life, then close.
     """

@@ -1,14 +1,22 @@
-"""Directories of this user alone, in places where other users can write too."""
+"""Directories of this user alone."""
 
 from __future__ import annotations
 
 import errno
 import os
 import stat
-from typing import TYPE_CHECKING
+from pathlib import Path
 
-if TYPE_CHECKING:
-    from pathlib import Path
+
+def state_home() -> Path:
+    """Where this user's state is: `$XDG_STATE_HOME/tfjob`, else `~/.local/state/tfjob`.
+
+    Raises RuntimeError where the user has no home directory.
+    """
+    state = Path(os.environ.get("XDG_STATE_HOME", ""))
+    if not state.is_absolute():  # the XDG specification: a relative path is to be ignored
+        state = Path.home() / ".local" / "state"
+    return state / "tfjob"
 
 
 def make(directory: Path) -> None:

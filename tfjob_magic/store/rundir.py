@@ -9,20 +9,25 @@ import errno
 import json
 import math
 import os
+import re
 import stat
+import time
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfjob_magic.core.events import Created, Event, Supervised, decode, encode
 from tfjob_magic.errors import ConflictError, NotFoundError, UnavailableError
-from tfjob_magic.store import locks, processes
+from tfjob_magic.store import locks, private, processes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Self
 
 LONGEST_GRACE = 1e9  # seconds; a number in JSON may be larger than any float
+
+LEFT_OVER_AFTER = 3600.0  # seconds; making or deleting a run takes far less
+_LEFT_OVER = re.compile(r"\.(new|gone)-.+-[0-9a-f]{8}", re.DOTALL)
 
 
 def home() -> Path:
@@ -33,15 +38,12 @@ def home() -> Path:
     chosen = os.environ.get("TFJOB_HOME")
     if chosen:
         return Path(chosen).absolute()
-    state = Path(os.environ.get("XDG_STATE_HOME", ""))
-    if not state.is_absolute():  # the XDG specification: a relative path is to be ignored
-        try:
-            state = Path.home() / ".local" / "state"
-        except RuntimeError as error:
-            raise UnavailableError(
-                "TFJOB_HOME: this user has no home directory; set it to a directory for the runs"
-            ) from error
-    return state / "tfjob" / "runs"
+    try:
+        return private.state_home() / "runs"
+    except RuntimeError as error:
+        raise UnavailableError(
+            "TFJOB_HOME: this user has no home directory; set it to a directory for the runs"
+        ) from error
 
 
 def all_runs(where: Path) -> list[RunDir]:
@@ -105,6 +107,7 @@ class RunDir:
         try:
             with ExitStack() as undo:
                 where.mkdir(mode=0o700, parents=True, exist_ok=True)
+                _clear_leftovers(where)
                 draft = cls(where / f".new-{run}-{os.urandom(4).hex()}")
                 undo.callback(_delete_what_can_be, draft.path)
                 draft.path.mkdir(mode=0o700)
@@ -262,7 +265,8 @@ class RunDir:
     def remove(self) -> None:
         """Delete the directory of a run that is over; raises ConflictError while it is not.
 
-        NotFoundError where it is gone, UnavailableError where it cannot be deleted.
+        NotFoundError where it is gone, UnavailableError where it cannot be deleted, with the place
+        of what is left of it.
         """
         with self.reached():
             lock = self.take_lock()
@@ -271,7 +275,13 @@ class RunDir:
             try:
                 going = self.path.with_name(f".gone-{self.id}-{os.urandom(4).hex()}")
                 self.path.rename(going)
-                _delete(going)
+                try:
+                    _delete(going)
+                except OSError as error:
+                    raise UnavailableError(
+                        f"run: {self.id} could not be deleted completely ({error.strerror}:"
+                        f" {error.filename!r}); delete {str(going)!r} yourself"
+                    ) from error
             finally:
                 os.close(lock)
 
@@ -343,9 +353,20 @@ def _delete_what_can_be(directory: Path) -> None:
         _delete(directory)
 
 
+def _clear_leftovers(where: Path) -> None:
+    """Delete what processes that were ended in the middle of making or deleting a run left."""
+    for path in where.iterdir():
+        with suppress(OSError):
+            late = time.time() - LEFT_OVER_AFTER
+            if _LEFT_OVER.fullmatch(path.name) and path.lstat().st_ctime < late:
+                _delete(path)
+
+
 def _delete(directory: Path) -> None:
     if not directory.is_dir():
         return
+    with suppress(PermissionError):  # another user's, and perhaps empty
+        directory.chmod(0o700)  # a task may have closed its own directories
     for path in directory.iterdir():
         if stat.S_ISDIR(path.lstat().st_mode):
             _delete(path)
