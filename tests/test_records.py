@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import shutil
 import sys
@@ -115,6 +116,34 @@ def test_a_run_whose_plan_cannot_be_read_is_listed_and_can_be_removed(run, damag
         service.plan(run.id)
     service.remove(run.id)
     assert service.runs() == []
+
+
+@pytest.mark.parametrize("odd", [None, 5, 1.5, "x", [], {}, [["a"]]])
+def test_whatever_a_plan_holds_in_place_of_a_value_the_run_is_listed(run, odd):
+    path = Path(run.directory) / "plan.json"
+    plan = json.loads(path.read_text())
+    for keys in places(plan):
+        path.write_text(json.dumps(changed(plan, keys, odd)))
+        service = Service()
+        assert [listed.id for listed in service.runs()] == [run.id], keys
+        assert service.run(run.id).phase == "succeeded", keys
+
+
+def places(value):
+    """Find where values are in what JSON gave, as the keys that lead there."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value)
+    for key, below in inner:
+        yield (key,)
+        if isinstance(below, dict | list):
+            yield from ((key, *keys) for keys in places(below))
+
+
+def changed(value, keys, odd):
+    if not keys:
+        return odd
+    copy = value.copy()
+    copy[keys[0]] = changed(value[keys[0]], keys[1:], odd)
+    return copy
 
 
 def test_a_plan_that_can_be_read_again_is_read_again(service, run):

@@ -47,18 +47,20 @@ class Record:
         self._explained = False
         self._plan: Plan | None = None
         self._unreadable = ""
+        self._code_dir = "?"
+        self._logs: dict[str, str] = {}
         self._state = State(tasks={}, grace=0.0, timeout=None)
         try:
-            self._plan = plan.from_json(directory.read_plan())
+            read = plan.from_json(directory.read_plan())
             self._state = lifecycle.begin(
-                {task.name: task.role for task in self._plan.tasks},
-                self._plan.job.grace,
-                self._plan.job.timeout,
+                {task.name: task.role for task in read.tasks}, read.job.grace, read.job.timeout
             )
+            self._code_dir = read.job.cwd
+            self._logs = {task.name: str(directory.log_path(task.log)) for task in read.tasks}
+            self._plan = read
         except RecursionError:
             self._unreadable = "its plan cannot be read (it is nested too deeply)"
         except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-            self._plan = None
             self._unreadable = f"its plan cannot be read ({error})"
 
     @property
@@ -159,7 +161,7 @@ class Record:
             network="none" if self._plan is None else self._plan.network.mode,
             rehearsal=self._plan is not None and self._plan.rehearsal,
             directory=str(self.directory.path),
-            code_dir="?" if job is None else job.cwd,
+            code_dir=self._code_dir,
             boot_file="?" if job is None else job.boot_file,
             tasks=tuple(self._tasks(state)),
             notes=(*(() if self._plan is None else self._plan.notes), *state.notes),
@@ -180,7 +182,7 @@ class Record:
                 signal=seen.signal,
                 started=seen.started,
                 ended=seen.ended,
-                log=str(self.directory.log_path(task.log)),
+                log=self._logs[task.name],
             )
             for task in (() if self._plan is None else self._plan.tasks)
             for seen in [state.tasks[task.name]]
