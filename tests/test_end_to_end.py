@@ -135,6 +135,10 @@ class Kernel:
         assert reply["content"]["status"] == "ok", "".join(printed)
         return "".join(printed)
 
+    def begin(self, source: str) -> None:
+        """Run a cell without waiting for its end."""
+        self._client.execute(source, allow_stdin=False)
+
     def close(self) -> None:
         self._client.stop_channels()
 
@@ -350,6 +354,40 @@ def test_a_run_goes_on_when_the_server_is_shut_down(place, server):
     with server.kernel() as (_, kernel):
         run = started(kernel, place)
     server.stop()
+    assert_goes_on_to_its_end(place, run, lambda: place.tfjob("logs", run))
+
+
+ATTACHED_JOB = WAITING_JOB.replace(" --detach", "")
+
+
+def started_in_front(kernel, place):
+    """Start the job that waits in a cell that follows it, see it run, and return its id."""
+    kernel.run("%load_ext tfjob_magic")
+    kernel.begin(ATTACHED_JOB)
+    (run,) = wait_until(lambda: json.loads(place.tfjob("list", "--json")), "there is a run")
+    begun = "begins"
+    wait_until(
+        lambda: place.tfjob("logs", run["id"]).count(begun) == 4, "all four tasks have begun"
+    )
+    return run["id"]
+
+
+def test_a_run_goes_on_when_the_kernel_of_its_running_cell_is_restarted(place, server):
+    with server.kernel() as (name, kernel):
+        run = started_in_front(kernel, place)
+        server.ask("POST", f"api/kernels/{name}/restart")
+    after = Kernel(place, name)
+    after.run("%load_ext tfjob_magic")
+    assert run in after.run("%tfjob list")
+    assert_goes_on_to_its_end(place, run, lambda: after.run(f"%tfjob logs {run}"))
+    after.close()
+
+
+def test_a_run_goes_on_when_the_server_of_its_running_cell_is_shut_down(place, server):
+    with server.kernel() as (_, kernel):
+        run = started_in_front(kernel, place)
+    server.stop()
+    assert run in place.tfjob("list")
     assert_goes_on_to_its_end(place, run, lambda: place.tfjob("logs", run))
 
 

@@ -261,6 +261,26 @@ def test_the_first_interrupt_stops_the_run() -> None:
     assert interrupts.received == [signal.SIGINT]
 
 
+def test_an_interrupt_that_announces_the_end_of_the_process_leaves_the_run_alone() -> None:
+    jobs = Scripted(("running", {}))
+    heard = Heard()
+    signs = deque([False, False, True])  # it comes a moment after the interrupt
+    with Interrupts(leaving=signs.popleft) as interrupts:
+        os.kill(os.getpid(), signal.SIGINT)
+        run = follow(jobs, RUN, heard.face, interrupts)
+    assert run.phase == "running"
+    assert jobs.stops == []
+    assert heard.said == []
+
+
+def test_an_interrupt_of_a_kernel_that_stays_stops_the_run() -> None:
+    jobs = Scripted(("running", {}))
+    with Interrupts(leaving=lambda: False) as interrupts:
+        os.kill(os.getpid(), signal.SIGINT)
+        assert follow(jobs, RUN, Heard().face, interrupts).phase == "stopped"
+    assert jobs.stops == [None]
+
+
 def test_the_second_interrupt_kills_the_run() -> None:
     jobs = Scripted(("running", {}))
     heard = Heard()

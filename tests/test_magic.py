@@ -465,6 +465,21 @@ def test_an_interrupt_stops_the_job_and_the_cells_that_wait(tmp_path: Path) -> N
         assert "stopped" in printed_until(client, "stopped\n")
 
 
+@pytest.mark.parametrize("end", ["restart_kernel", "shutdown_kernel"])
+@pytest.mark.parametrize("now", [False, True])
+def test_a_kernel_that_goes_away_leaves_the_job_of_its_cell_alone(
+    tmp_path: Path, end: str, *, now: bool
+) -> None:
+    with kernel(tmp_path) as (manager, client):
+        client.execute("%load_ext tfjob_magic")
+        client.execute(f"%%tfjob {SMALL}\n{WAITING}")
+        printed_until(client, "│ begun")
+        getattr(manager, end)(now=now)
+        run = Service().run("last")
+        assert run.phase == "running"
+        assert "stop" not in Path(run.directory, "events.jsonl").read_text()
+
+
 def test_a_second_interrupt_kills_a_job_that_does_not_listen(tmp_path: Path) -> None:
     deaf = f"import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n{WAITING}"
     with kernel(tmp_path) as (manager, client):

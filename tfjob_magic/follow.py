@@ -26,6 +26,8 @@ _FULL = 256 * 1024  # bytes; after a poll that brought so many, the next one fol
 _COLOURS = {"worker": 36, "ps": 33, "chief": 35, "evaluator": 34}
 _UNFINISHED = 5.0  # seconds after which a line is shown that has no newline yet, and again
 _STOPPING = 1.0  # seconds after which it is worth saying that a run is still stopping
+_SIGN = 0.4  # seconds from an interrupt in which a kernel that goes away shows it
+_LOOK = 0.02  # seconds between two looks for that
 
 
 @dataclass(frozen=True)
@@ -186,10 +188,15 @@ class Interrupts:
     So a run can be stopped and its end be seen, and no line is lost half-way. From the third on,
     KeyboardInterrupt is raised as ever. Outside the main thread it changes nothing: signals do
     not arrive there.
+
+    `leaving` tells whether the process is about to end: Jupyter interrupts a kernel before it
+    shuts it down, and then nobody has asked for the run to stop. None in a process that is not
+    interrupted for that.
     """
 
-    def __init__(self, *signals: signal.Signals) -> None:
+    def __init__(self, *signals: signal.Signals, leaving: Callable[[], bool] | None = None) -> None:
         self.received: list[int] = []
+        self._leaving = leaving
         self._signals = signals or (signal.SIGINT,)
         self._before: list[tuple[int, _Handler]] = []
 
@@ -203,6 +210,20 @@ class Interrupts:
         while self._before:
             number, handler = self._before.pop()
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
+
+    def mean_leaving(self) -> bool:
+        """Whether the interrupt just received only announces the end of this process.
+
+        The announcement itself comes a moment later: this waits for it, up to 0.4 s.
+        """
+        if self._leaving is None:
+            return False
+        deadline = time.monotonic() + _SIGN
+        while not self._leaving():
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(_LOOK)
+        return True
 
     def _receive(self, number: int, _frame: FrameType | None) -> None:
         self.received.append(number)
@@ -284,7 +305,8 @@ def follow(
 ) -> Run:
     """Show the logs of a run, or of one task, until the run is over; return it as it ended.
 
-    The first of the `interrupts` asks the run to stop, the second kills it. Errors are those of
+    The first of the `interrupts` asks the run to stop, the second kills it. One that only announces
+    the end of this process leaves the run alone: it is returned as it is. Errors are those of
     `Jobs`, and NotFoundError for a task that the run does not have.
     """
     feed = _feed(run, face, task)
@@ -304,6 +326,8 @@ def follow(
         if over:
             return run
         if interrupts and len(interrupts.received) > heard:
+            if interrupts.mean_leaving():
+                return run
             heard = len(interrupts.received)
             told = True
             again = heard > 1

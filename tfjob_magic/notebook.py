@@ -16,7 +16,7 @@ from tfjob_magic.follow import Budget, Face, Interrupts
 from tfjob_magic.service import Submission
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from IPython.core.interactiveshell import InteractiveShell
 
@@ -47,7 +47,7 @@ class JobFailedError(_Told, TfjobError):
 
 
 class JobInterrupted(_Told, KeyboardInterrupt):
-    """The cell was interrupted, and its job with it."""
+    """The cell was interrupted, and its job with it; or the kernel is going away without it."""
 
 
 def perform(shell: InteractiveShell, line: str, cell: str | None) -> None:
@@ -104,7 +104,7 @@ def _launch(shell: InteractiveShell, command: Command, asked: Submission) -> Non
         if command.out:
             shell.user_ns[command.out] = run
 
-    with Interrupts() as interrupts:
+    with Interrupts(leaving=_leaving(shell)) as interrupts:
         try:
             run, interrupted = commands.launch(
                 command, asked, connect(), _FACE, interrupts, started=keep
@@ -113,7 +113,8 @@ def _launch(shell: InteractiveShell, command: Command, asked: Submission) -> Non
             raise _interrupted(shell, str(error)) from None
     keep(run)
     if interrupted is not None:
-        raise _interrupted(shell, summary.ending(run))
+        gone = f"the kernel is going away; {run.id} goes on"
+        raise _interrupted(shell, summary.ending(run) if run.over else gone)
     if run.over and run.phase != "succeeded":
         failed = JobFailedError(summary.headline(run))
         failed.run = run
@@ -122,6 +123,17 @@ def _launch(shell: InteractiveShell, command: Command, asked: Submission) -> Non
         raise failed
     if not command.detach:
         _FACE.say(summary.ending(run))
+
+
+def _leaving(shell: InteractiveShell) -> Callable[[], bool] | None:
+    """Give what tells whether the shell's kernel was asked to shut down, None without a kernel.
+
+    Jupyter sends that request right after an interrupt, and another thread of ipykernel keeps it.
+    """
+    kernel = getattr(shell, "kernel", None)
+    if kernel is None:
+        return None
+    return lambda: getattr(kernel, "_shutdown_message", None) is not None
 
 
 def continued(line: str, cell: str) -> tuple[str, str]:
