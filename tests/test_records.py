@@ -272,6 +272,14 @@ def test_a_run_can_be_stopped_when_the_disk_is_full(sleeper, monkeypatch):
     assert (ended.phase, ended.reason) == ("stopped", "stopped by SIGTERM to its supervisor")
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="supervisors are found in /proc")
+def test_a_run_whose_nudge_was_deleted_can_be_stopped(service, sleeper):
+    (Path(sleeper.directory) / "nudge").unlink()
+    service.stop(sleeper.id)
+    ended = over(service, sleeper.id)
+    assert (ended.phase, ended.reason) == ("stopped", "stopped by the user")
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="the task asks /dev/fd where its log is")
 @pytest.mark.parametrize("put", ["a FIFO", "a directory"])
 def test_a_task_that_replaces_its_log_stops_no_reader(service, job, put):

@@ -74,8 +74,8 @@ def is_supervisor(pid: int, directory: str) -> bool:
     )
 
 
-def end_supervisor(pid: int, directory: str) -> bool:
-    """SIGTERM the supervisor of the run of `directory`; False when the process is another."""
+def signal_supervisor(pid: int, directory: str, number: int) -> bool:
+    """Signal the supervisor of the run of `directory`; False when the process is another."""
     if sys.platform != "linux":
         return False
     try:
@@ -85,7 +85,7 @@ def end_supervisor(pid: int, directory: str) -> bool:
     try:
         if not is_supervisor(pid, directory):
             return False
-        signal.pidfd_send_signal(held, signal.SIGTERM)
+        signal.pidfd_send_signal(held, number)
     except OSError:
         return False
     finally:

@@ -10,6 +10,7 @@ import json
 import math
 import os
 import re
+import signal
 import stat
 import time
 from contextlib import ExitStack, contextmanager, suppress
@@ -210,7 +211,7 @@ class RunDir:
             try:
                 self._write_stop_request(by, grace)
             except OSError:
-                if not processes.end_supervisor(self._supervisor(), str(self.path)):
+                if not self._signal_supervisor(signal.SIGTERM):
                     raise
 
     def _write_stop_request(self, by: str, grace: float | None) -> None:
@@ -232,12 +233,18 @@ class RunDir:
             return -1
         return next((event.pid for event in reversed(events) if isinstance(event, Supervised)), -1)
 
+    def _signal_supervisor(self, number: int) -> bool:
+        return processes.signal_supervisor(self._supervisor(), str(self.path), number)
+
     def _nudge(self) -> None:
         try:
             fd = os.open(self.nudge_path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError as error:
-            if error.errno in (errno.ENXIO, errno.ENOENT):
+            if error.errno == errno.ENXIO:
                 return  # no supervisor reads it: none is there yet (it will look), or none any more
+            if error.errno == errno.ENOENT:
+                self._signal_supervisor(signal.SIGCHLD)  # it was deleted; that wakes it as well
+                return
             raise
         try:
             os.write(fd, b"!")
