@@ -162,9 +162,8 @@ def test_a_keras_line_of_a_quarter_million_backspaces_is_its_last_state():
 @given(data=st.lists(PIECES, max_size=40).map(b"".join), colours=st.booleans())
 def test_the_unfinished_line_is_what_the_end_would_make_of_it(data, colours):
     assembler = Lines(colours=colours)
-    assembler.feed(data)
+    assembler.feed(data + b".")  # so that no character is cut at the end
     first = assembler.unfinished
     assert assembler.unfinished == first  # a look changes nothing
-    ended = "".join(assembler.end())
-    assert first == ended.removesuffix("\ufffd") or first == ended
+    assert first == "".join(assembler.end())
     assert assembler.unfinished == ""
