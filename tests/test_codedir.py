@@ -5,13 +5,14 @@ from __future__ import annotations
 import errno
 import multiprocessing
 import os
+import sys
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfjob_magic.errors import ConflictError, InvalidJobError
+from tfjob_magic.errors import ConflictError, InvalidJobError, UnavailableError
 from tfjob_magic.store import codedir
 from tfjob_magic.store.codedir import RECORD, hold
 
@@ -294,6 +295,179 @@ def test_awkward_names_are_only_names(tmp_path, name):
     write(place, "1", name)
     write(place, "2", name)
     assert (place / name).read_text() == "2"
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        *('{"written": []}', '{"written": {"train.py": 5}}', '{"written": {"train.py": [5]}}'),
+        *("null", "5", '"text"', "[]", "{}", '{"written": null}', "[" * 100_000),
+    ],
+)
+def test_a_record_of_another_shape_is_refused_and_kept(place, written):
+    place.mkdir(parents=True)
+    (place / "train.py").write_text("1")
+    (place / RECORD).write_text(written)
+    with pytest.raises(ConflictError, match=f"code_dir: .*{RECORD}"):
+        write(place, "2")
+    assert everything(place) == {"train.py": b"1", RECORD: written.encode()}
+
+
+def the_real_one():
+    return pytest.raises(KeyError, match="the real one")
+
+
+def open_files() -> list[Path]:
+    return sorted(Path("/dev/fd").iterdir())
+
+
+def test_a_foreign_file_beside_the_staged_text_leaks_no_lock_and_hides_no_error(place, tmp_path):
+    before = open_files()
+    with the_real_one(), hold(place, tmp_path / "locks") as held:
+        held.stage("train.py", "1")
+        (held.staged.parent / "foreign").write_text("x")
+        raise KeyError("the real one")
+    assert open_files() == before
+    assert names(tmp_path / "locks") == []
+    write(place, "2")
+
+
+@pytest.mark.parametrize("step", ["unlink", "rmdir"])
+def test_no_step_of_taking_back_depends_on_another(place, tmp_path, monkeypatch, step):
+    def refuse(*_args):
+        raise OSError(errno.EIO, "Input/output error")
+
+    before = open_files()
+    with the_real_one(), hold(place, tmp_path / "locks") as held:
+        held.stage("train.py", "1")
+        monkeypatch.setattr(os, step, refuse)
+        raise KeyError("the real one")
+    monkeypatch.undo()
+    assert open_files() == before
+    write(place, "2")
+
+
+def test_a_place_for_locks_that_cannot_be_used_is_named(place, tmp_path):
+    (tmp_path / "locks").write_text("")
+    with (
+        pytest.raises(UnavailableError, match=r"TFJOB_HOME: .*locks"),
+        hold(place, tmp_path / "locks"),
+    ):
+        pass
+
+
+def submit_in_new_folders(root: Path, number: int, barrier) -> None:
+    for turn in range(40):
+        barrier.wait()
+        with hold(root / str(turn) / "new" / str(number), root / "locks") as held:
+            held.stage("train.py", "1")
+            if number % 2:
+                held.commit()
+
+
+def test_notebooks_that_share_a_new_folder_do_not_disturb_each_other(tmp_path):
+    (tmp_path / "locks").mkdir()
+    context = multiprocessing.get_context("spawn")
+    barrier = context.Barrier(3)
+    submits = [
+        context.Process(target=submit_in_new_folders, args=(tmp_path, number, barrier))
+        for number in range(3)
+    ]
+    for submit in submits:
+        submit.start()
+    for submit in submits:
+        submit.join()
+    assert [submit.exitcode for submit in submits] == [0, 0, 0]
+    assert len(list(tmp_path.glob("*/new/1/train.py"))) == 40
+    assert not list(tmp_path.glob("*/new/[02]"))
+
+
+def test_a_folder_that_vanishes_while_it_is_made_is_made_again(place, monkeypatch):
+    mkdir = Path.mkdir
+    made = []
+
+    def vanishing(self, *args, **options):
+        made.append(self)
+        if len(made) == 2:
+            place.parent.rmdir()
+        mkdir(self, *args, **options)
+
+    (place.parents[1] / "locks").mkdir()
+    with hold(place, place.parents[1] / "locks") as held:
+        monkeypatch.setattr(Path, "mkdir", vanishing)
+        held.stage("train.py", "1")
+        held.commit()
+    assert made.count(place.parent) == 2
+    assert (place / "train.py").read_text() == "1"
+
+
+# The user acts between any two system calls
+
+
+def by_writing(path: Path) -> None:
+    path.write_text("mine")
+
+
+def by_replacing(path: Path) -> None:
+    path.with_name("editor").write_text("mine")
+    path.with_name("editor").replace(path)
+
+
+def by_a_link(path: Path) -> None:
+    path.with_name("mine.py").write_text("mine")
+    path.unlink(missing_ok=True)
+    path.symlink_to(path.with_name("mine.py"))
+
+
+def commit_while(place: Path, act, moment: int) -> bool:
+    """Commit a text; `act` just before the system call of that number. Whether there was one."""
+    calls = 0
+
+    def watch(_frame, event, function):
+        nonlocal calls
+        if event == "c_call" and function.__module__ in {"posix", "_io"}:
+            if calls == moment:
+                sys.setprofile(None)
+                act(place / "train.py")
+            calls += 1
+
+    with hold(place, place.parents[1] / "locks") as code_dir:
+        code_dir.stage("train.py", "2")
+        sys.setprofile(watch)
+        try:
+            code_dir.commit()
+        except ConflictError:
+            pass
+        finally:
+            sys.setprofile(None)
+    return calls > moment
+
+
+@pytest.mark.parametrize("links", [True, False])
+@pytest.mark.parametrize("there", [True, False])
+@pytest.mark.parametrize("act", [by_writing, by_replacing, by_a_link])
+def test_whenever_the_user_acts_their_text_stays(tmp_path, monkeypatch, act, there, links):
+    def no_links(*_args, **_options):
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    moment = 0
+    more = True
+    while more:
+        place = tmp_path / str(moment) / "train"
+        place.mkdir(parents=True)
+        if there:
+            write(place, "1")
+        with monkeypatch.context() as patch:
+            if not links:
+                patch.setattr(os, "link", no_links)
+            more = commit_while(place, act, moment)
+        if more:
+            assert (place / "train.py").read_text() == "mine", moment
+            with pytest.raises(ConflictError):
+                write(place, "3")
+            assert (place / "train.py").read_text() == "mine", moment
+        moment += 1
+    assert moment > 10
 
 
 STEPS = st.lists(

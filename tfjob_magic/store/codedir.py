@@ -6,25 +6,30 @@ holds anything else is the user's: somebody edited it, or it never was ours.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
 import secrets
 import shutil
 import time
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from tfjob_magic.errors import ConflictError, InvalidJobError, Problem
-from tfjob_magic.store import locks
+from tfjob_magic.store import locks, private
+from tfjob_magic.store.rundir import reached
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+    from typing import TypeGuard
 
 RECORD = ".tfjob.json"
 _PATIENCE = 2.0  # seconds; a submit holds its code dir for a tenth of one
 _PAUSE = 0.02
+_ATTEMPTS = 20  # at a directory that others remove while we use it
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 
 
 @contextmanager
@@ -33,9 +38,11 @@ def hold(path: Path, directory: Path) -> Iterator[CodeDir]:
 
     The lock is a file in `directory` (whose parent exists) and gone afterwards: code dirs may lie
     where nothing can be locked or written. What was staged and not committed at the end is taken
-    back. ConflictError where another submit stays in the code dir.
+    back. ConflictError where another submit stays in the code dir, UnavailableError where
+    `directory` cannot be used.
     """
-    directory.mkdir(mode=0o700, exist_ok=True)
+    with reached(directory):
+        private.make(directory)
     lock = directory / f"{_digest(os.fsencode(os.path.realpath(path)))[:32]}.lock"
     deadline = time.monotonic() + _PATIENCE
     while (descriptor := _lock(lock)) is None:
@@ -46,20 +53,21 @@ def hold(path: Path, directory: Path) -> Iterator[CodeDir]:
             )
         time.sleep(_PAUSE)
     code_dir = CodeDir(path)
-    try:
+    with ExitStack() as undo:
+        undo.callback(os.close, descriptor)
+        undo.callback(_remove, lock)  # while it is held
+        undo.callback(code_dir.take_back)
         yield code_dir
-    finally:
-        code_dir.take_back()
-        lock.unlink()
-        os.close(descriptor)
 
 
 def _lock(path: Path) -> int | None:
-    descriptor = locks.open_to_lock(path)
-    with suppress(FileNotFoundError):  # its holder has just removed it
-        if locks.take(descriptor) and os.path.samestat(os.fstat(descriptor), path.stat()):
-            return descriptor
-    os.close(descriptor)
+    with reached(path), ExitStack() as undo:
+        descriptor = locks.open_to_lock(path)
+        undo.callback(os.close, descriptor)
+        with suppress(FileNotFoundError):  # its holder has just removed it
+            if locks.take(descriptor) and os.path.samestat(os.fstat(descriptor), path.stat()):
+                undo.pop_all()
+                return descriptor
     return None
 
 
@@ -82,11 +90,8 @@ class CodeDir:
         self._target = self.path / boot_file
         self._data = text.encode()
         with _written(self.path):
-            self._make_directories()
             if self._differs():
-                directory = self._new_name()
-                directory.mkdir(mode=0o700)
-                self._aside = directory / boot_file
+                self._aside = self._make_private() / boot_file
                 _write_new(self._aside, self._data, durable=True)
                 with suppress(FileNotFoundError):
                     shutil.copymode(self._target, self._aside)
@@ -97,15 +102,20 @@ class CodeDir:
             if self._aside is not None and self._differs():
                 name, digest = self._target.name, _digest(self._data)
                 record = self._record()
-                # Old and new text are ours while the one replaces the other.
-                self._write_record({**record, name: [*record.get(name, []), digest]})
-                self._aside.replace(self._target)
+                ours = record.get(name, [])
+                # Old and new text are ours while the one takes the place of the other.
+                self._write_record({**record, name: [*ours, digest]})
+                try:
+                    self._put_in_place(self._aside, ours)
+                except ConflictError:
+                    self._write_record(record)
+                    raise
                 self._write_record({**record, name: [digest]})
         self._remove_aside()
         self._made.clear()
 
     def take_back(self) -> None:
-        """Undo what was not committed."""
+        """Undo what was not committed, as far as that can be done."""
         self._remove_aside()
         while self._made:
             with suppress(OSError):  # something else has settled in it
@@ -118,15 +128,87 @@ class CodeDir:
 
     def _remove_aside(self) -> None:
         if self._aside is not None:
-            self._aside.unlink(missing_ok=True)
-            self._aside.parent.rmdir()
+            _remove(self._aside)
+            with suppress(OSError):  # something else has settled in it
+                self._aside.parent.rmdir()
             self._aside = None
+
+    def _make_private(self) -> Path:
+        """Make the directory where the text is staged, and those above it."""
+        attempts = _ATTEMPTS
+        while True:
+            directory = self._new_name()
+            try:
+                self._make_directories()
+                directory.mkdir(mode=0o700)
+            except FileNotFoundError:  # who had made one above it has just taken it back
+                attempts -= 1
+                if not attempts:
+                    raise
+            else:
+                return directory
 
     def _make_directories(self) -> None:
         for directory in reversed([self.path, *self.path.parents]):
-            if not directory.is_dir():
+            if directory.is_dir():
+                continue
+            try:
                 directory.mkdir()
+            except FileExistsError:
+                if not directory.is_dir():
+                    raise
+            else:
                 self._made.append(directory)
+
+    def _put_in_place(self, staged: Path, ours: list[str]) -> None:
+        """Give the staged text its place, and replace nothing: what is there is moved away first.
+
+        It may be another file than the one that was looked at, so it is looked at once more.
+        """
+        old = self._new_name()
+        try:
+            self._target.rename(old)
+        except FileNotFoundError:
+            self._link(staged)
+            return
+        try:
+            self._check_moved(old, ours)
+            self._link(staged)
+        except BaseException:
+            if not self._put_back(old) and _holds_one_of(old, ours):
+                _remove(old)
+            raise
+        _remove(old)
+
+    def _check_moved(self, old: Path, ours: list[str]) -> None:
+        if not _holds_one_of(old, ours):
+            raise self._not_ours("was changed since %%tfjob wrote it")
+
+    def _link(self, staged: Path) -> None:
+        try:
+            try:
+                os.link(staged, self._target)
+            except OSError as error:
+                if error.errno not in _NO_LINKS:
+                    raise
+                _write_new(self._target, self._data, durable=True)
+                shutil.copymode(staged, self._target)
+        except FileExistsError:
+            raise self._not_ours("was written meanwhile, and not by %%tfjob") from None
+
+    def _put_back(self, old: Path) -> bool:
+        """Put what was moved away back; False where something else is in its place by now."""
+        try:
+            os.link(old, self._target, follow_symlinks=False)
+        except FileExistsError:
+            return False
+        except OSError:  # a directory, or a file system without links
+            if os.path.lexists(self._target):
+                return False
+            old.rename(self._target)
+        else:
+            _remove(old)
+        return True
 
     def _differs(self) -> bool:
         """Whether the text is not there yet; ConflictError where it would replace the user's."""
@@ -161,19 +243,26 @@ class CodeDir:
         if not data:  # the machine went down while it was written
             return {}
         try:
-            written: dict[str, list[str]] = json.loads(data)["written"]
-        except (ValueError, KeyError, TypeError):
+            record = json.loads(data)
+        except (ValueError, RecursionError):
+            record = None
+        written = record.get("written") if isinstance(record, dict) else None
+        if not _is_written(written):
             raise ConflictError(
                 f"code_dir: {str(path)!r} is where tfjob keeps its record and holds something else;"
                 f" move it away, or choose another folder with --code-dir"
-            ) from None
+            )
         return written
 
     def _write_record(self, written: dict[str, list[str]]) -> None:
         record = {"about": "what %%tfjob wrote here, as SHA-256", "written": written}
         aside = self._new_name()
-        _write_new(aside, json.dumps(record).encode() + b"\n", durable=False)
-        aside.replace(self.path / RECORD)
+        try:
+            _write_new(aside, json.dumps(record).encode() + b"\n", durable=False)
+            aside.replace(self.path / RECORD)
+        except BaseException:
+            _remove(aside)
+            raise
 
     def _new_name(self) -> Path:
         return self.path / f".tfjob-{secrets.token_hex(4)}.tmp"
@@ -195,6 +284,25 @@ def _write_new(path: Path, data: bytes, *, durable: bool) -> None:
         file.flush()
         if durable:
             os.fsync(file.fileno())
+
+
+def _remove(path: Path) -> None:
+    with suppress(OSError):
+        path.unlink()
+
+
+def _holds_one_of(path: Path, digests: list[str]) -> bool:
+    try:
+        return not path.is_symlink() and path.is_file() and _digest(path.read_bytes()) in digests
+    except OSError:  # not even readable
+        return False
+
+
+def _is_written(value: object) -> TypeGuard[dict[str, list[str]]]:
+    return isinstance(value, dict) and all(
+        isinstance(digests, list) and all(isinstance(digest, str) for digest in digests)
+        for digests in value.values()
+    )
 
 
 def _digest(data: bytes) -> str:
