@@ -26,7 +26,7 @@ _Rows = tuple[tuple[str, str, str], ...]  # name, what stands for its value, mea
 _JOB: dict[str, _Rows] = {
     "what the job gets": (
         ("--nodes", "N", "number of nodes; of several, each gets a PS and a worker (default 1)"),
-        ("--flavor", "NAME", "one node's resources: v100x8, cpu-8c32g, or the console's full text"),
+        ("--flavor", "NAME", "required: one node's resources; v100x8, cpu-8c32g, console's text"),
         ("--pool", "shared|dedicated", "the resource pool (default shared)"),
         ("--nic", "auto|none|roce|infiniband", "the nodes' fast network card (default auto)"),
         ("--network", "auto|container|host", "the network mode (default auto: by pool and card)"),
@@ -48,8 +48,8 @@ _JOB: dict[str, _Rows] = {
         ("--cluster-flags", "auto|all|none", "default auto: the flags that the file takes"),
     ),
     "how it goes": (
-        ("--timeout", "TIME", "end the job after 90 (seconds), 15m, 2h (default never)"),
-        ("--grace", "TIME", "time from SIGTERM to SIGKILL (default 10 seconds)"),
+        ("--timeout", "TIME", "end the job after 90 (seconds), 15m, 2h, 1d (default never)"),
+        ("--grace", "TIME", "time from SIGTERM to SIGKILL, written like --timeout (default 10)"),
         ("--replace", "", "first stop the run that uses the code dir"),
         ("--detach", "", "return as soon as the job is started"),
         ("--dry-run", "", "show the plan, the commands and the variables; start and write nothing"),
@@ -73,13 +73,13 @@ class _Verb:
 
 _VERBS = {
     "run": _Verb(
-        "run FILE [OPTION …] [-- PARAMETER …]",
+        "run FILE --flavor NAME [OPTION …] [-- PARAMETER …]",
         "Run a Python file as a job, show its logs, exit with its code.",
         (("file", "FILE", "the boot file; its folder is the code dir"),),
         takes_job=True,
     ),
     "plan": _Verb(
-        "plan [FILE] [OPTION …] [-- PARAMETER …]",
+        "plan [FILE] --flavor NAME [OPTION …] [-- PARAMETER …]",
         "Show how a job would run; start and write nothing.",
         (("file?", "FILE", "the boot file"), _JSON),
         takes_job=True,
@@ -286,7 +286,7 @@ def _or_near(near: list[str], otherwise: str, end: str = "?") -> str:
 def _seconds(name: str, text: str) -> float:
     written = re.fullmatch(r"(\d+(?:\.\d*)?|\.\d+)\s*([smhd]?)", text.strip())
     if written is None:
-        raise _mistake(name, f"`{text}` is not a duration; write seconds (90), or 90s, 15m, 2h")
+        raise _mistake(name, f"`{text}` is not a duration; write seconds (90), 90s, 15m, 2h or 1d")
     return float(written[1]) * {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}[written[2]]
 
 
@@ -301,7 +301,7 @@ def _variable(text: str) -> tuple[str, str]:
 
 
 def _cell_parser() -> _Parser:
-    parser = _parser("%%tfjob [OPTION …] [-- PARAMETER …]", "")
+    parser = _parser("%%tfjob --flavor NAME [OPTION …] [-- PARAMETER …]", "")
     for title, rows in _JOB.items():
         _add(parser, rows if title != "how it goes" else (*rows, _OUT), title)
     return parser
@@ -347,25 +347,29 @@ _EXAMPLES = """\
 Run this cell as a distributed TensorFlow job, the way ModelArts does it.
 
 The cell becomes <code dir>/train.py in `user-job-dir` beside the notebook. On
-one node it runs as a single task. On several, each node gets a parameter server
-and a worker, and every task is told which one it is: by --job_name,
---task_index, --ps_hosts and --worker_hosts, by TF_CONFIG and the MA_ variables.
-What the tasks print appears here; the whole logs stay on disk.
+one node it runs as a single task. On several, each node gets a parameter
+server and a worker, and every task is told which one it is: by --job_name,
+--task_index, --ps_hosts and --worker_hosts, by TF_CONFIG and the MA_
+variables. What the tasks print appears here; the whole logs stay on disk.
+
+--flavor is required: the resources of one node. Two parameter servers and two
+workers run this cell:
 
     %%tfjob --nodes 2 --flavor v100x8 -- --epochs 5 --data {data_dir}
-    …                                # two PS and two workers run this code
 
-    %%tfjob --nodes 2 --flavor v100x8 --dry-run      # only show the plan
+Further examples, the first of which only shows the plan:
+
+    %%tfjob --nodes 2 --flavor v100x8 --dry-run
     %%tfjob --ps 1 --workers 3 --chief --flavor cpu-8c32g --timeout 2h
-    %%tfjob --name mnist --env TF_CPP_MIN_LOG_LEVEL=2 --detach
+    %%tfjob --flavor v100x1 --name mnist --env TF_CPP_MIN_LOG_LEVEL=2 --detach
 
 What follows `--` goes to your script, quoted as in a shell. There, {name} is a
 variable or expression of the notebook and always one argument; {{ and }} are
 braces. If the machine has less than you ask for, the run is a rehearsal: the
 same roles and variables, with what there is.
 
-■ (interrupt) stops the job, ■ again kills it. A job that fails raises an error,
-so that "Run All" stops."""
+■ (interrupt) stops the job, ■ again kills it. A job that fails raises an
+error, so that "Run All" stops."""
 
 
 def manual() -> str:
@@ -379,11 +383,9 @@ def usage(topic: str | None) -> str:
     """Help for the `tfjob` command, or for one of its verbs."""
     if topic is not None:
         return _verb_parser(topic).format_help()
-    short = [re.sub(r" \[(OPTION|-).*", "", verb.usage) for verb in _VERBS.values()]
-    verbs = "\n".join(
-        f"  {name:<{max(map(len, short))}}  {verb.meaning}"
-        for name, verb in zip(short, _VERBS.values(), strict=True)
-    )
+    short = {re.sub(r" (--flavor|\[-).*", "", verb.usage): verb for verb in _VERBS.values()}
+    width = max(map(len, short))
+    verbs = "\n".join(f"  {name:<{width}}  {verb.meaning}" for name, verb in short.items())
     return f"""\
 Run TensorFlow with parameter servers and workers, the way ModelArts does it.
 
@@ -391,5 +393,6 @@ Run TensorFlow with parameter servers and workers, the way ModelArts does it.
 
 {verbs}
 
-`tfjob COMMAND -h` shows its options, `tfjob --version` the version.
+`run` and `plan` need --flavor, the resources of one node. `tfjob COMMAND -h`
+shows the options of a command, `tfjob --version` the version.
 """
