@@ -63,7 +63,9 @@ class Other(LocalEngine):
 
 def test_a_run_says_the_engine_that_it_was_started_on(run):
     assert run.engine == "local"
-    assert RunDir(run.directory).read_events()[0][0].engine == "local"
+    created = RunDir(run.directory).read_events()[0][0]
+    assert isinstance(created, Created)
+    assert created.engine == "local"
 
 
 def test_a_run_from_before_engines_were_recorded_is_a_local_one(service, run):
@@ -201,7 +203,12 @@ def test_of_two_removals_at_once_one_finds_nothing(service, run, monkeypatch):
 def test_the_lock_of_a_run_that_is_over_is_looked_at_once(home, run, monkeypatch):
     looked = []
     is_held = RunDir.is_held
-    monkeypatch.setattr(RunDir, "is_held", lambda self: looked.append(self.id) or is_held(self))
+
+    def look(directory):
+        looked.append(directory.id)
+        return is_held(directory)
+
+    monkeypatch.setattr(RunDir, "is_held", look)
     records = Records(home, {"local": LocalEngine()})
     assert [records.live() for _ in range(3)] == [[], [], []]
     assert looked == [run.id]
