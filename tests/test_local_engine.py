@@ -28,7 +28,7 @@ from tfjob_magic.engines import local
 from tfjob_magic.engines.local import LocalEngine
 from tfjob_magic.errors import UnavailableError
 from tfjob_magic.machine import look
-from tfjob_magic.store import ports
+from tfjob_magic.store import cgroups, ports, processes
 from tfjob_magic.store.ledger import Ledger
 from tfjob_magic.store.rundir import RunDir
 
@@ -49,6 +49,13 @@ if os.environ["MA_TASK_NAME"] == "ps":
 LEAVES_A_CHILD = """
 import os, subprocess, sys, time
 child = subprocess.Popen(["/bin/sleep", "600"], start_new_session=True)
+print("child", child.pid, flush=True)
+time.sleep(600)
+"""
+
+LEAVES_A_SCRUBBED_CHILD = """
+import subprocess, time
+child = subprocess.Popen(["/bin/sleep", "600"], start_new_session=True, env={})
 print("child", child.pid, flush=True)
 time.sleep(600)
 """
@@ -439,6 +446,27 @@ def test_after_a_kill_of_the_supervisor_the_run_is_lost_and_nothing_of_it_is_lef
     (orphans,) = [e for e in directory.read_events()[0] if isinstance(e, OrphansEnded)]
     assert set(left) <= set(orphans.pids)
     assert not directory.is_held()
+
+
+@linux
+def test_what_has_scrubbed_its_environment_is_found_by_the_runs_group(place):
+    directory = place.start(place.job(LEAVES_A_SCRUBBED_CHILD))
+    left = children(directory, place)
+    (group,) = [e.cgroup for e in directory.read_events()[0] if isinstance(e, Supervised)]
+    kill_supervisor(directory)
+    try:
+        if group is None:
+            pytest.skip("no cgroup v2 can be made here")
+        until(lambda: set(left) == set(cgroups.members(Path(group))), "the tasks are gone")
+        assert processes.marked(str(directory.path)) == []
+        place.engine.settle(directory)
+        assert not any(map(is_alive, left))
+        (orphans,) = [e for e in directory.read_events()[0] if isinstance(e, OrphansEnded)]
+        assert set(orphans.pids) == set(left)
+        assert not Path(group).exists()
+    finally:
+        for pid in filter(is_alive, left):
+            os.kill(pid, signal.SIGKILL)
 
 
 @linux

@@ -29,6 +29,7 @@ from tfjob_magic.core.events import (
     TimedOut,
 )
 from tfjob_magic.core.launch import Launch, TaskLaunch, encode
+from tfjob_magic.store import cgroups
 from tfjob_magic.store.rundir import RunDir
 
 PACKAGE = Path(tfjob_magic.__file__).parent
@@ -122,6 +123,8 @@ class Launched:
         with suppress(IndexError, ValueError):
             self.directory.request_stop("the test", grace=0.0)
         self.end()
+        for group in filter(None, (supervised.cgroup for supervised in self.find(Supervised))):
+            cgroups.remove(Path(group))  # of a supervisor that was killed
 
 
 @pytest.fixture
@@ -408,6 +411,7 @@ def test_a_supervisor_that_breaks_says_why_and_takes_its_tasks_with_it(tmp_path)
     assert not state.over
     assert "RuntimeError: it broke" in run.directory.supervisor_log_path.read_text()
     until(lambda: not is_alive(run.pid("ps-0")), "the PS is gone")
+    run.kill()
 
 
 def test_a_fork_may_become_its_task_without_exec(tmp_path):
@@ -588,6 +592,43 @@ def test_a_stop_without_grace_does_not_wait_for_what_a_task_left_behind(launch):
     run.directory.request_stop("the test", grace=0.0)
     assert run.end().phase == "succeeded"
     assert not is_alive(written_pid(run))
+
+
+SCRUBBED = """
+import subprocess, time
+child = subprocess.Popen(["/bin/sleep", "600"], start_new_session=True, env={})
+print("child", child.pid, flush=True)
+time.sleep(600)
+"""
+
+
+@linux
+def test_tasks_are_in_a_group_that_goes_with_the_run_where_one_can_be_made(launch):
+    run = launch({"worker-0": "print(open('/proc/self/cgroup').read())"})
+    run.end()
+    (supervised,) = run.find(Supervised)
+    if supervised.cgroup is None:
+        pytest.skip("no cgroup v2 can be made here")
+    assert f"/{Path(supervised.cgroup).name}\n" in run.log("worker-0")
+    assert not Path(supervised.cgroup).exists()
+
+
+@linux
+@pytest.mark.parametrize("group", ["None", "pathlib.Path('/nowhere/tfjob')"])
+def test_without_a_group_a_run_is_as_it_was(tmp_path, group):
+    program = textwrap.dedent(f"""
+        import pathlib, runpy, sys
+        sys.path.append(sys.argv.pop(1))
+        from tfjob_magic.store import cgroups
+        cgroups.make = lambda directory: {group}
+        runpy.run_path(sys.argv.pop(), run_name="__main__")
+    """)
+    run = Wrapped(tmp_path, program, [as_task(tmp_path, "worker-0", SCRUBBED)])
+    until(lambda: "child" in run.log("worker-0"), "it has left a child")
+    child = int(run.log("worker-0").split()[1])
+    run.directory.request_stop("the test", grace=0.0)
+    assert run.end().phase == "stopped"
+    assert not is_alive(child)
 
 
 @linux

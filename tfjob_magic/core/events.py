@@ -31,10 +31,11 @@ class Created(Event):
 
 @dataclass(frozen=True)
 class Supervised(Event):
-    """The supervisor holds the run."""
+    """The supervisor holds the run; `cgroup` is the control group of its tasks, if it has one."""
 
     kind: ClassVar[str] = "supervised"
     pid: int
+    cgroup: str | None = None
 
 
 @dataclass(frozen=True)

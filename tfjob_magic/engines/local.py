@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import tfjob_magic
-from tfjob_magic.core.events import Finished, OrphansEnded
+from tfjob_magic.core.events import Finished, OrphansEnded, Supervised
 from tfjob_magic.core.launch import Launch, TaskLaunch, encode
 from tfjob_magic.core.lifecycle import LOST
 from tfjob_magic.core.node import Nic, Node, carve
 from tfjob_magic.core.plan import Plan, count_tasks
 from tfjob_magic.errors import TfjobError, UnavailableError
 from tfjob_magic.machine import look
-from tfjob_magic.store import ports, processes
+from tfjob_magic.store import cgroups, ports, processes
 from tfjob_magic.store.ledger import Ledger
 from tfjob_magic.store.rundir import EventWriter, RunDir
 
@@ -140,7 +140,7 @@ class LocalEngine:
             return
         try:
             if not _is_finished(directory):
-                ended = _sweep(str(directory.path))
+                ended = _sweep(directory)
                 with EventWriter(directory.events_path) as writer:
                     if ended:
                         writer.append(OrphansEnded(time.time(), pids=tuple(sorted(ended))))
@@ -202,13 +202,28 @@ def _is_finished(directory: RunDir) -> bool:
     return any(isinstance(event, Finished) for event in events)
 
 
-def _sweep(directory: str) -> set[int]:
-    """End every process that carries the mark of the run; the tasks among them die anyway."""
+def _sweep(directory: RunDir) -> set[int]:
+    """End every process that is in the run's group or carries its mark; tasks of it die anyway."""
     ended: set[int] = set()
+    mark = str(directory.path)
+    group = _group(directory)
     deadline = time.monotonic() + SWEEP_PATIENCE
-    while found := processes.marked(directory):
-        ended.update(pid for pid in found if processes.kill_marked(pid, directory))
-        if time.monotonic() > deadline:
+    while True:
+        grouped = [] if group is None else cgroups.members(group)
+        if group is not None and grouped:
+            cgroups.kill(group)
+            ended.update(grouped)
+        marked = processes.marked(mark)
+        ended.update(pid for pid in marked if processes.kill_marked(pid, mark))
+        if not (grouped or marked) or time.monotonic() > deadline:
             break
         time.sleep(0.01)
+    if group is not None:
+        cgroups.remove(group)
     return ended
+
+
+def _group(directory: RunDir) -> Path | None:
+    events, _ = directory.read_events()
+    path = next((event.cgroup for event in events if isinstance(event, Supervised)), None)
+    return cgroups.found(path, directory.path)

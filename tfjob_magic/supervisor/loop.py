@@ -22,6 +22,7 @@ from tfjob_magic.core.events import (
     TaskStarted,
 )
 from tfjob_magic.core.lifecycle import Action, Ask, Finish, Kill, Start
+from tfjob_magic.store import cgroups
 from tfjob_magic.store.processes import RUN_DIR, descendants, oom_kills
 from tfjob_magic.store.rundir import EventWriter, RunDir
 from tfjob_magic.supervisor import linux, tasks
@@ -30,6 +31,7 @@ from tfjob_magic.supervisor.wakeups import Wakeups
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from pathlib import Path
 
     from tfjob_magic.core.launch import Launch
 
@@ -79,6 +81,7 @@ class Supervisor:
         )
         self._clock = Clock()
         self._writer = EventWriter(directory.events_path)
+        self._group: Path | None = None
         self._alive: dict[int, Start] = {}  # by pid, the start that made it
         self._oom_before: dict[str, int] = {}
         self._queue: deque[Event] = deque()
@@ -91,7 +94,10 @@ class Supervisor:
     def run(self, ready: Callable[[], None]) -> None:
         """From `supervised` to `finished`."""
         linux.adopt_orphans()
-        supervised = Supervised(self._clock.read(), pid=os.getpid())
+        # Made only now, so that whoever finds the run finds the group as well.
+        self._group = cgroups.make(self._directory.path)
+        group = None if self._group is None else str(self._group)
+        supervised = Supervised(self._clock.read(), pid=os.getpid(), cgroup=group)
         self._writer.append(supervised)
         self._writer.check()
         ready()
@@ -105,10 +111,11 @@ class Supervisor:
         self._flush()
 
     def kill_all(self) -> None:
-        """End every process below this one, without waiting."""
-        for pid in (*self._alive, *descendants(os.getpid())):
-            with suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
+        """End every process of the run, without waiting."""
+        for pid in {*self._alive, *self._left()}:
+            _kill(pid, signal.SIGKILL)
+        if self._group is not None:
+            cgroups.remove(self._group)
 
     def _advance(self, event: Event) -> None:
         self._state, actions = lifecycle.advance(self._state, event)
@@ -186,7 +193,9 @@ class Supervisor:
         launch = self._launches[name]
         self._oom_before[name] = oom_kills()
         try:
-            pid, note = tasks.start(launch, self._directory.log_path(launch.log), self._become)
+            pid, note = tasks.start(
+                launch, self._directory.log_path(launch.log), self._become, self._group
+            )
         except (tasks.NotStartedError, OSError) as error:
             self._queue.append(
                 TaskNotStarted(
@@ -210,6 +219,8 @@ class Supervisor:
 
     def _finish(self, action: Finish) -> None:
         ended = self._end_what_is_left()
+        if self._group is not None:
+            cgroups.remove(self._group)
         if ended:
             self._queue.append(OrphansEnded(self._clock.read(), pids=tuple(sorted(ended))))
         self._queue.append(Finished(self._clock.read(), phase=action.phase, cause=action.cause))
@@ -217,13 +228,13 @@ class Supervisor:
     def _end_what_is_left(self) -> set[int]:
         """End what tasks have left behind, also in sessions of its own: SIGTERM, then SIGKILL.
 
-        This process has adopted all of it. The tasks' deadline is its deadline; what even SIGKILL
-        does not end is left to itself after a while.
+        This process has adopted it, and it is in the run's group where there is one. The tasks'
+        deadline is its deadline; what even SIGKILL does not end is left to itself after a while.
         """
         ended: set[int] = set()
         give_up = None
         while True:
-            left = descendants(os.getpid())
+            left = self._left()
             now = self._clock.read()
             if not left or (give_up is not None and now >= give_up):
                 return ended
@@ -238,6 +249,10 @@ class Supervisor:
                     _kill(pid, signal.SIGCONT)
             ended.update(left)
             self._look_at_orphans((give_up or deadline or now) - now)
+
+    def _left(self) -> set[int]:
+        group = [] if self._group is None else cgroups.members(self._group)
+        return {*descendants(os.getpid()), *group}
 
     def _look_at_orphans(self, seconds: float) -> None:
         self._look(seconds)

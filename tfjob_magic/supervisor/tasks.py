@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from tfjob_magic.core.launch import TaskLaunch
+from tfjob_magic.store import cgroups
 from tfjob_magic.supervisor import linux
 
 # What a fork does to become its task's program; never returns. The descriptor `STARTED` tells the
@@ -29,16 +30,18 @@ def execute(task: TaskLaunch) -> NoReturn:
     os.execvpe(task.argv[0], task.argv, task.environment)  # noqa: S606 - a list, no shell
 
 
-def start(task: TaskLaunch, log: Path, become: Become) -> tuple[int, str]:
+def start(
+    task: TaskLaunch, log: Path, become: Become, group: Path | None = None
+) -> tuple[int, str]:
     """Start a task; its pid, and a note of what could not be given to it (empty if nothing).
 
-    Raises NotStartedError when its program cannot be executed.
+    `group` is the run's control group. Raises NotStartedError when its program cannot be executed.
     """
     parent = os.getpid()
     read, write = os.pipe()
     pid = os.fork()
     if pid == 0:
-        _be(task, log, become, parent, write)
+        _be(task, log, become, group, parent, write)
     os.close(write)
     with os.fdopen(read, "rb") as pipe:
         said = pipe.read().decode("utf-8", "surrogateescape")
@@ -49,7 +52,9 @@ def start(task: TaskLaunch, log: Path, become: Become) -> tuple[int, str]:
     return pid, note
 
 
-def _be(task: TaskLaunch, log: Path, become: Become, parent: int, report: int) -> NoReturn:
+def _be(  # noqa: PLR0917
+    task: TaskLaunch, log: Path, become: Become, group: Path | None, parent: int, report: int
+) -> NoReturn:
     """Be the child, up to where it is the task's program.
 
     It says a note, or nothing; then, if it cannot go on, NUL and the reason.
@@ -57,6 +62,8 @@ def _be(task: TaskLaunch, log: Path, become: Become, parent: int, report: int) -
     try:
         os.setsid()
         linux.die_with_parent(parent)
+        if group is not None:
+            cgroups.enter(group)
         _reset_signals()
         note = _keep_to_cores(task.cores)
         report = _arrange_descriptors(log, report)
