@@ -7,6 +7,7 @@ The notebook's file is left as it is. Exit code 1 when a cell raises that is not
 
 from __future__ import annotations
 
+import os
 import queue
 import signal
 import sys
@@ -19,6 +20,11 @@ from typing import Any
 
 import nbformat
 from jupyter_client import BlockingKernelClient, KernelManager
+
+HERE = os.path.relpath(Path(sys.executable).parent)
+NEXT = f"""
+Next: `{HERE}/pip install jupyterlab`, then `{HERE}/jupyter lab notebooks` opens the notebooks.
+`{HERE}/tfjob list` shows the runs, and docs/usage.md explains all options."""
 
 
 def show(message: dict[str, Any]) -> None:
@@ -54,7 +60,7 @@ def is_heard(client: BlockingKernelClient) -> bool:
 def run(path: Path) -> bool:
     """Run every cell in the notebook's own folder; whether all went as they should."""
     notebook = nbformat.read(path, as_version=4)
-    with kernel(path.parent) as client:
+    with kernel(path) as client:
         for cell in notebook.cells:
             show_source(cell)
             if cell.cell_type != "code":
@@ -67,12 +73,14 @@ def run(path: Path) -> bool:
 
 
 @contextmanager
-def kernel(folder: Path) -> Iterator[BlockingKernelClient]:
-    """Start a kernel, reached by sockets of this user alone; ^C interrupts its cell, as ■ does."""
+def kernel(path: Path) -> Iterator[BlockingKernelClient]:
+    """Start a notebook's kernel, reached by sockets of this user alone; ^C interrupts its cell, as ■ does."""
     with tempfile.TemporaryDirectory() as place:
         file = str(Path(place, "kernel.json"))
         manager = KernelManager(kernel_name="python3", transport="ipc", connection_file=file)
-        manager.start_kernel(cwd=str(folder))
+        # As a Jupyter server does, so that the job is named after the notebook.
+        environment = {**os.environ, "JPY_SESSION_NAME": str(path)}
+        manager.start_kernel(cwd=str(path.parent), env=environment)
         before = signal.signal(signal.SIGINT, lambda *_: manager.interrupt_kernel())
         client = manager.blocking_client()
         client.start_channels()
@@ -88,4 +96,7 @@ def kernel(folder: Path) -> Iterator[BlockingKernelClient]:
 
 
 if __name__ == "__main__":
-    sys.exit(not run(Path(sys.argv[1]).resolve()))
+    done = run(Path(sys.argv[1]).resolve())
+    if done:
+        print(NEXT)
+    sys.exit(not done)

@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -321,6 +323,32 @@ def test_the_list_is_a_table_newest_first_that_cuts_nothing(place: Place) -> Non
     assert head.split() == ["RUN", "PHASE", "STARTED", "TOOK", "WHAT", "CODE"]
     assert [row.split()[0] for row in rows] == [second.id, first.id]
     assert all(str(place.script) in row and row == row.rstrip() for row in rows)
+
+
+def test_a_list_in_a_notebook_has_one_line_a_run_and_shows_how_its_code_differs(
+    place: Place,
+) -> None:
+    console = "GPU: 2*NVIDIA-A100 | CPU: 10 cores | Memory: 100 GB"
+    place.run("--name", "looks")
+    place.run("--flavor", console)
+    heard = Heard()
+    face = replace(place.face(heard), width=100)
+    commands.perform(grammar.arguments(["list"]), place.jobs, face)
+    head, *rows = heard.written.splitlines()
+    assert len(rows) == 2
+    assert max(map(len, [head, *rows])) <= 100
+    assert all(re.search(r"  …?\S*project/train\.py$", row) for row in rows)
+    assert "1 × 2 A100 (rehearsal)  " in rows[0]  # noqa: RUF001
+
+
+def test_a_task_that_the_job_s_end_has_ended_is_no_surprise(place: Place) -> None:
+    place.script.write_text(
+        "import os, time\nif os.environ['MA_TASK_NAME'] == 'ps': time.sleep(600)\n"
+    )
+    assert place.run("--nodes", "2")[0].phase == "succeeded"
+    shown = place.command("show").written
+    assert shown.count("ended with the job") == 2
+    assert "SIGTERM" not in shown
 
 
 def test_the_list_as_json_is_the_runs(place: Place) -> None:

@@ -155,3 +155,17 @@ def test_the_commands_of_very_many_tasks_are_counted():
     listed = commands(planned(nodes=100))
     assert listed.count("train.py") == 16
     assert "and 184 tasks more" in listed
+
+
+def test_the_commands_of_a_thousand_nodes_are_a_page_and_say_where_the_whole_is():
+    text = commands(planned(nodes=1000))
+    assert len(text) < 30_000
+    assert "TF_WORKER_HOSTS='127.0.0.2:6000,… 998 more …,127.0.3.239:6999'" in text
+    assert '"worker": ["127.0.0.2:6000",… 998 more …,"127.0.3.239:6999"]' in text
+    assert text.splitlines()[-1] == "# lists are shortened (…): tfjob plan --json has them whole"
+
+
+def test_the_commands_of_a_few_nodes_are_whole():
+    text = commands(planned(nodes=4, parameters=["--layers", "1,2,3,4,5"]))
+    assert "…" not in text
+    assert "--layers 1,2,3,4,5" in text

@@ -20,7 +20,8 @@ PARAMETERS = re.compile(r"`-- ([^`]+)`")
 ROW = re.compile(r"^\| (?:`--[^`]*`)? *\| `(--[^`]*)` \|", re.MULTILINE)
 A_TEMPLATE = re.compile(r"[\[<…]|\b(?:RUN|FILE|COMMAND|VERB)\b")  # it stands for many commands
 
-NAMES = {"tfjob run", "tfjob plan", "tfjob run train.py", "tfjob --version"}  # just spoken of
+# Spoken of, or no command of the grammar.
+NAMES = {"tfjob run", "tfjob plan", "tfjob rm", "tfjob run train.py", "tfjob --version"}
 
 
 def examples(text: str) -> list[str]:

@@ -99,7 +99,7 @@ def test_a_cell_runs_as_a_job_and_ends_with_one_line(notebook: Notebook) -> None
     (run,) = notebook.runs
     assert out.splitlines()[0].startswith(f"{run.id} · 2 nodes × cpu-2c2g")  # noqa: RUF001
     assert re.fullmatch(
-        rf"✓ {run.id} succeeded in \d+\.\d s · .* · logs: {run.directory}/logs",
+        rf"✓ {run.id} succeeded in \d+\.\d s · .* · logs: runs/{run.id}/logs",
         out.splitlines()[-1],
     )
 
@@ -117,7 +117,7 @@ def test_a_failure_raises_and_shows_its_cause_and_none_of_our_frames(notebook: N
     assert error.run.phase == "failed"
     assert "ValueError: shapes" in str(error)
     assert "exited with code 1" in out
-    assert str(error.run.cause.log) in out
+    assert f"Whole log: runs/{error.run.id}/logs/{error.run.cause.task}.log" in out
     assert "tfjob_magic" not in out.replace(str(notebook.path), "")
 
 
@@ -300,6 +300,26 @@ def test_the_question_mark_explains_it_all(notebook: Notebook) -> None:
         assert part in out
 
 
+@pytest.mark.parametrize(
+    ("source", "loaded"),
+    [
+        ("# a comment\n%%tfjob --flavor cpu-1c1g\nprint()", True),
+        ("%%tfjob --flavor cpu-1c1g\nprint()", False),
+        ("%tfjob list", False),
+    ],
+)
+def test_the_troubleshooting_page_has_the_message_that_ipython_shows(
+    notebook: Notebook, source: str, *, loaded: bool
+) -> None:
+    if not loaded:
+        for magics in notebook.shell.magics_manager.magics.values():
+            magics.pop("tfjob", None)
+    _, out = notebook.fail(source)
+    (message,) = out.splitlines()
+    page = Path(__file__).parent.parent / "docs" / "troubleshooting.md"
+    assert f"``{message}``" in " ".join(page.read_text("utf-8").split())
+
+
 def test_it_can_be_loaded_again(notebook: Notebook) -> None:
     notebook.run("%load_ext tfjob_magic")
     notebook.run("%reload_ext tfjob_magic")
@@ -456,7 +476,9 @@ def test_an_interrupt_stops_the_job_and_the_cells_that_wait(tmp_path: Path) -> N
         assert reply["status"] == "error"
         assert reply["ename"] == "JobInterrupted"
         assert "stopped after" in reply["evalue"]
-        assert "\n".join(reply["traceback"]).count("\n") == 0
+        assert all(
+            line.startswith(("■", "  logs: ")) for line in reply["traceback"][0].splitlines()
+        )
         assert reply_to(client, following)["status"] == "aborted"
         assert not (tmp_path / "went on").exists()
         assert Service().run("last").phase == "stopped"

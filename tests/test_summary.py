@@ -3,13 +3,18 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tfjob_magic import summary
+from tfjob_magic.errors import InvalidJobError, Problem
 from tfjob_magic.service import Cause, Run
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 CAUSE = Cause(
     task="worker-1",
@@ -39,6 +44,48 @@ def test_the_heading_says_what_and_where() -> None:
 def test_one_node_has_no_network_to_speak_of() -> None:
     run = replace(RUN, nodes=1, network="none", rehearsal=False)
     assert summary.heading(run) == "quick-abcde · 1 node × v100x8 · /user-job-dir/quick/train.py"
+
+
+def test_a_line_that_is_too_long_is_broken_between_its_parts_and_paths_stay_whole() -> None:
+    assert summary.heading(RUN, 70) == (
+        "quick-abcde · 2 nodes × v100x8 (rehearsal) · container network\n"
+        "  /user-job-dir/quick/train.py"
+    )
+    long = replace(RUN, directory="/runs/" + "long/" * 30, reason="because " * 20, phase="stopped")
+    *lines, logs, last = summary.ending(long, 70).splitlines()
+    assert max(map(len, lines)) <= 70
+    assert (logs, last) == ("  logs:", f"  {long.directory}/logs")
+
+
+@given(st.integers(30, 200))
+def test_no_sentence_of_ours_is_wider_than_the_reader_s_place(width: int) -> None:
+    cause = replace(CAUSE, error="word " * 50, hint="try this " * 30, same=("worker-0",) * 60)
+    told = summary.failure(replace(FAILED, cause=cause), width)
+    ours = [line for line in told.splitlines() if not line.startswith(("  │", "Whole log:"))]
+    assert max(map(len, ours)) <= width
+    refused = InvalidJobError([Problem("flavor", "it is so " * 40), Problem("ps", "nor so " * 40)])
+    assert max(map(len, f"tfjob: {summary.mistakes(refused, width)}".splitlines())) <= width
+
+
+def test_a_path_is_shown_from_the_working_directory_or_from_home(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "home" / "work").mkdir(parents=True)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path / "home" / "work")
+    assert summary.path(str(tmp_path / "home/work/code/train.py")) == "code/train.py"
+    assert summary.path(str(tmp_path / "home/state/logs")) == "~/state/logs"
+    assert summary.path("/elsewhere/logs") == "/elsewhere/logs"
+    (tmp_path / "home" / "work").rmdir()
+    assert summary.path(str(tmp_path / "home/state/logs")) == "~/state/logs"
+
+
+def test_a_flavor_that_is_a_console_s_text_has_a_short_form() -> None:
+    text = "GPU: 8*NVIDIA-V100 | CPU: 72 cores | Memory: 512 GB"
+    assert summary.size(replace(RUN, flavor=text)) == "2 nodes × 8 V100 (rehearsal)"
+    cpu = "CPU: 8 cores | Memory: 32 GB"
+    assert summary.size(replace(RUN, flavor=cpu, rehearsal=False)) == "2 nodes × 8 cores"
+    assert "odd | one" in summary.size(replace(RUN, flavor="odd | one"))
 
 
 def test_a_success_is_one_line() -> None:

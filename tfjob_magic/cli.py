@@ -161,7 +161,8 @@ def _perform(command: Command, out: _Stream, err: _Stream) -> int:
             return _SIGNALLED + error.signal
     if not run.over:  # detached
         return 0
-    face.say(summary.failure(run) if run.phase == "failed" else summary.ending(run))
+    end = summary.failure if run.phase == "failed" else summary.ending
+    face.say(end(run, face.width))
     return _code(run, interrupted)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import shutil
@@ -33,8 +32,9 @@ if TYPE_CHECKING:
     from tfjob_magic.service import Jobs, Run, TaskStatus
 
 _ENDED = {signal.SIGTERM, signal.SIGKILL}
-_UNLIMITED = 10_000  # columns; rich wants a number
 _DRAWN = 100  # columns of a drawing where the reader's width is not known
+_GAP = 2  # columns between two of a table
+_LEAST = 12  # columns of a table's last column, however narrow the reader's place is
 _PAUSE = 0.1  # seconds between two looks at a run that is to be replaced
 _MOST_REPLACED = 5  # runs that one launch stops; others may start in the code dir meanwhile
 
@@ -122,9 +122,11 @@ def launch(
     """
     run = _start(command, asked, jobs, face, interrupts)
     started(run)
-    face.say("\n".join([summary.heading(run), *_notes(run, face)]))
+    face.say("\n".join([summary.heading(run, face.width), *_notes(run, face)]))
     if command.detach and not interrupts.received:
-        face.say(f"started; `tfjob logs {run.id} --follow` shows it, `tfjob stop {run.id}` ends it")
+        face.tell(
+            f"started; `tfjob logs {run.id} --follow` shows it, `tfjob stop {run.id}` ends it"
+        )
         return run, None
     run = follow(jobs, run, face, interrupts)
     return run, interrupts.received[0] if interrupts.received else None
@@ -154,7 +156,7 @@ def _start(
 
 def _replace(name: str, jobs: Jobs, face: Face, interrupts: Interrupts) -> None:
     """Stop a run and wait for its end. An interrupt ends the wait; the run stops all the same."""
-    face.say(f"stopping {name}, which uses this code dir")
+    face.tell(f"stopping {name}, which uses this code dir")
     try:
         run = jobs.stop(name)
         while not run.over:
@@ -194,7 +196,7 @@ def perform(command: Command, jobs: Jobs, face: Face) -> None:
         case "rm":
             run = jobs.run(command.run)
             jobs.remove(run.id)
-            face.say(f"removed {run.directory}")
+            face.tell(f"removed {run.directory}")
         case "flavors":
             _flavors(jobs, face)
 
@@ -205,7 +207,7 @@ def _list(command: Command, jobs: Jobs, face: Face) -> None:
         _print_json([_run_json(run) for run in runs], face)
         return
     if not runs:
-        face.say("no runs yet; `tfjob run train.py --flavor cpu-4c8g` or %%tfjob starts one")
+        face.tell("no runs yet; `tfjob run train.py --flavor cpu-4c8g` or %%tfjob starts one")
         return
     now = time.time()
     _print_table(
@@ -214,9 +216,9 @@ def _list(command: Command, jobs: Jobs, face: Face) -> None:
             (
                 run.id,
                 run.phase,
-                f"{summary.duration(now - run.created)} ago",
+                _ago(now - run.created),
                 summary.duration((run.ended or now) - run.created),
-                summary.size(run),
+                f"{run.nodes} × {summary.resources(run)}",  # noqa: RUF001 - times
                 f"{run.code_dir}/{run.boot_file}",
             )
             for run in runs
@@ -225,13 +227,20 @@ def _list(command: Command, jobs: Jobs, face: Face) -> None:
     )
 
 
+def _ago(seconds: float) -> str:
+    """Say how long ago, roughly: `3 min ago`."""
+    number, unit = summary.duration(seconds).split()[:2]
+    return f"{number} {unit} ago"
+
+
 def _show(command: Command, jobs: Jobs, face: Face) -> None:
     run = jobs.run(command.run)
     if command.json:
         _print_json(_run_json(run), face)
         return
-    face.write(f"{summary.heading(run)}\n")
-    face.write(f"{summary.ending(run) if run.over else f'{run.phase}: {run.directory}'}\n\n")
+    now_at = f"{run.phase}: {summary.path(run.directory)}"
+    face.write(f"{summary.heading(run, face.width)}\n")
+    face.write(f"{summary.ending(run, face.width) if run.over else now_at}\n\n")
     now = time.time()
     _print_table(
         ("TASK", "NODE", "STATE", "TOOK", "LOG"),
@@ -241,7 +250,7 @@ def _show(command: Command, jobs: Jobs, face: Face) -> None:
                 str(task.node),
                 _state(task, run),
                 summary.duration((task.ended or now) - task.started) if task.started else "",
-                task.log,
+                summary.path(task.log),
             )
             for task in run.tasks
         ),
@@ -250,7 +259,7 @@ def _show(command: Command, jobs: Jobs, face: Face) -> None:
     if run.notes:
         face.write("\n".join(["", *_notes(run, face), ""]))
     if run.cause is not None:
-        face.write(f"\n{summary.failure(run)}\n")
+        face.write(f"\n{summary.failure(run, face.width)}\n")
 
 
 def _state(task: TaskStatus, run: Run) -> str:
@@ -263,7 +272,7 @@ def _state(task: TaskStatus, run: Run) -> str:
     if task.code == 0:
         return "finished"
     if task.signal in _ENDED and (run.cause is None or run.cause.task != task.name):
-        return f"ended by {exits.signal_name(task.signal)}"  # with the others, most likely by us
+        return "ended with the job"  # a task that fails by itself is the cause
     return exits.words(task.code, task.signal)
 
 
@@ -274,16 +283,16 @@ def _logs(command: Command, jobs: Jobs, face: Face) -> None:
         return
     # ^C leaves the reader's seat; the run goes on.
     run = follow(jobs, run, face, None, command.task)
-    face.say(summary.ending(run))
+    face.say(summary.ending(run, face.width))
 
 
 def _stop(command: Command, jobs: Jobs, face: Face) -> None:
     before = jobs.run(command.run)
     if before.over:
-        face.say(summary.ending(before))
+        face.say(summary.ending(before, face.width))
         return
     run = jobs.stop(before.id, command.grace)
-    face.say(f"stopping {run.id}; `tfjob show {run.id}` tells how it ended")
+    face.tell(f"stopping {run.id}; `tfjob show {run.id}` tells how it ended")
 
 
 def _flavors(jobs: Jobs, face: Face) -> None:
@@ -303,7 +312,7 @@ def _flavors(jobs: Jobs, face: Face) -> None:
 
 
 def _notes(run: Run, face: Face) -> list[str]:
-    return [line for note in run.notes for line in drawing.bullet(note, face.width or _UNLIMITED)]
+    return [line for note in run.notes for line in summary.paragraph(note, face.width, "• ", "  ")]
 
 
 def _run_json(run: Run) -> dict[str, object]:
@@ -315,22 +324,22 @@ def _print_json(value: object, face: Face) -> None:
 
 
 def _print_table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]], face: Face) -> None:
-    """Print a table without borders; where the width has no limit nothing is cut or wrapped."""
-    from rich.console import Console  # noqa: PLC0415 - a job starts sooner without it
-    from rich.table import Table  # noqa: PLC0415
+    """Print a table, one line a row; what is too long of the last column is cut at its left."""
+    table = [head, *rows]
+    widths = [max(map(len, column)) for column in list(zip(*table, strict=True))[:-1]]
+    room = None
+    if face.width is not None:
+        room = max(_LEAST, face.width - sum(width + _GAP for width in widths))
+    for row in table:
+        cells = [cell.ljust(width) for cell, width in zip(row[:-1], widths, strict=True)]
+        line = (" " * _GAP).join([*cells, _cut(row[-1], room)]).rstrip()
+        face.write(f"\x1b[1m{line}\x1b[0m\n" if face.colours and row is head else f"{line}\n")
 
-    table = Table(*head, box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for row in rows:
-        table.add_row(*row)
-    drawn = io.StringIO()
-    console = Console(
-        file=drawn,
-        width=face.width or _UNLIMITED,
-        force_terminal=face.colours,
-        force_jupyter=False,
-        markup=False,
-        highlight=False,
-        emoji=False,
-    )
-    console.print(table)
-    face.write("".join(f"{line.rstrip()}\n" for line in drawn.getvalue().splitlines()))
+
+def _cut(text: str, room: int | None) -> str:
+    """Cut a path to its end, where it differs from others: `…/looks/train.py`."""
+    if room is None or len(text) <= room:
+        return text
+    end = text[len(text) - room + 1 :]
+    slash = end.find("/")
+    return f"…{end[slash:] if slash >= 0 else end}"

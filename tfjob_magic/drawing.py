@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import textwrap
 from typing import TYPE_CHECKING
@@ -19,6 +20,9 @@ GAP = 2  # columns between two nodes
 NARROWEST = 38  # columns of a node that still hold `worker-0  :10000` in a half
 MOST_ROWS = 2  # of nodes; with more, those between the first row and the last are left out
 MOST_COMMANDS = 16
+LONGEST = 500  # characters of a variable or argument; of a longer one, lists are shortened
+_ITEM = r'[^\s,"\[\]]+'
+_LISTS = re.compile(rf'{_ITEM}(?:,{_ITEM}){{3,}}|"{_ITEM}"(?:, ?"{_ITEM}"){{3,}}')
 
 
 def draw(plan: Plan, width: int = 80) -> str:
@@ -52,7 +56,7 @@ def commands(plan: Plan) -> str:
     """List what each task would run, quoted as a shell reads it: directory, variables, command.
 
     What is the same in every task comes first. The values of the user's own variables are masked.
-    Of more than 16 tasks the rest is counted.
+    Of more than 16 tasks the rest is counted; so are the hosts of a long list.
     """
     first, *others = plan.tasks
     common = {
@@ -69,10 +73,12 @@ def commands(plan: Plan) -> str:
             if name not in common and (name not in own or not _users(name, task))
         }
         lines += ["", f"# {task.name}, on node {task.node}", *_exports(differing)]
-        lines.append(shlex.join(task.argv))
+        lines.append(shlex.join(map(_shortened, task.argv)))
     rest = len(plan.tasks) - MOST_COMMANDS
     if rest > 0:
         lines += ["", f"# and {rest} tasks more: tfjob plan --json has them all"]
+    if any(" more …," in line for line in lines):
+        lines += ["", "# lists are shortened (…): tfjob plan --json has them whole"]
     return "\n".join(lines)
 
 
@@ -83,7 +89,17 @@ def _users(name: str, task: Task) -> bool:
 
 def _exports(variables: dict[str, str]) -> Iterator[str]:
     for name, value in variables.items():
-        yield f"export {name}={shlex.quote(value)}"
+        yield f"export {name}={shlex.quote(_shortened(value))}"
+
+
+def _shortened(text: str) -> str:
+    """Write each list of a long text as its ends: `127.0.0.2:5001,… 998 more …,127.0.3.9:7`."""
+    return _LISTS.sub(_ends, text) if len(text) > LONGEST else text
+
+
+def _ends(found: re.Match[str]) -> str:
+    items = [item.strip() for item in found[0].split(",")]
+    return f"{items[0]},… {len(items) - 2} more …,{items[-1]}"
 
 
 def _title(plan: Plan) -> list[str]:

@@ -13,6 +13,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Self
 
 from tfjob_magic.errors import NotFoundError
+from tfjob_magic.summary import paragraph
 from tfjob_magic.tail import Lines
 
 if TYPE_CHECKING:
@@ -60,6 +61,10 @@ class Face:
     budget: Budget | None = None
     colours: bool = False
     width: int | None = None
+
+    def tell(self, sentence: str) -> None:
+        """Say a sentence, set in lines of the reader's width."""
+        self.say("\n".join(paragraph(sentence, self.width)))
 
 
 class Feed:
@@ -331,7 +336,7 @@ def follow(
             heard = len(interrupts.received)
             told = True
             again = heard > 1
-            face.say(
+            face.tell(
                 f"■ killing {run.id}"
                 if again
                 else f"■ stopping {run.id}; interrupt again to kill it at once"
@@ -341,7 +346,7 @@ def follow(
             stopping_since = stopping_since or began
             if began - stopping_since > _STOPPING:
                 told = True
-                face.say(f"stopping: {run.reason or 'waiting for the tasks to end'}")
+                face.tell(f"stopping: {run.reason or 'waiting for the tasks to end'}")
         if 0 < size < _FULL:
             time.sleep(max(0.0, began + _PACE - time.monotonic()))
 

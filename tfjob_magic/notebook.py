@@ -64,7 +64,7 @@ def perform(shell: InteractiveShell, line: str, cell: str | None) -> None:
         raise
     except TfjobError as error:
         refused = RefusedError(str(error))
-        refused.shown = f"{_red(shell, 'tfjob:')} {summary.mistakes(error)}"
+        refused.shown = f"{_red(shell, 'tfjob:')} {summary.mistakes(error, _WIDTH)}"
         raise refused from None
     except KeyboardInterrupt:
         raise _interrupted(shell, "interrupted; `%tfjob list` shows what is running") from None
@@ -114,15 +114,15 @@ def _launch(shell: InteractiveShell, command: Command, asked: Submission) -> Non
     keep(run)
     if interrupted is not None:
         gone = f"the kernel is going away; {run.id} goes on"
-        raise _interrupted(shell, summary.ending(run) if run.over else gone)
+        raise _interrupted(shell, summary.ending(run, _WIDTH) if run.over else gone)
     if run.over and run.phase != "succeeded":
         failed = JobFailedError(summary.headline(run))
         failed.run = run
-        head, newline, rest = summary.failure(run).partition("\n")
+        head, newline, rest = summary.failure(run, _WIDTH).partition("\n")
         failed.shown = f"{_red(shell, head)}{newline}{rest}"
         raise failed
     if not command.detach:
-        _FACE.say(summary.ending(run))
+        _FACE.say(summary.ending(run, _WIDTH))
 
 
 def _leaving(shell: InteractiveShell) -> Callable[[], bool] | None:

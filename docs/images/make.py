@@ -1,7 +1,7 @@
 # ruff: noqa: INP001 - a program beside its pictures, no package
 """Draw the picture of the README: a real plan, drawn by the package, as SVG.
 
-    python docs/images/make.py
+    .venv/bin/python docs/images/make.py
 
 Machine, ports and run are given, so that the same file comes out everywhere.
 """
@@ -9,24 +9,17 @@ Machine, ports and run are given, so that the same file comes out everywhere.
 from __future__ import annotations
 
 import re
+import shlex
+import sys
 from html import escape
 from pathlib import Path
 
-from tfjob_magic import drawing
+from tfjob_magic import commands, drawing, grammar
 from tfjob_magic.core import job, node, plan
 
 PICTURE = Path(__file__).resolve().parent / "plan.svg"
 COMMAND = "tfjob plan train.py --nodes 2 --flavor v100x8 -- --epochs 5"
 LAPTOP = node.Machine(cores=tuple(range(16)), memory_mib=32 * 1024, devices=(), nics=())
-ASKED = {
-    "name": "quickstart",
-    "job_dir": "/home/jo/user-job-dir",
-    "code_dir": "quickstart",
-    "parameters": ["--epochs", "5"],
-    "nodes": "2",
-    "flavor": "v100x8",
-    "python": "/usr/bin/python3",
-}
 PORTS = (5180, 9073, 7441, 6626)
 
 COLUMNS = 100
@@ -62,10 +55,11 @@ PIECES = re.compile(
 
 
 def drawn() -> str:
-    """Draw the plan of the quickstart on a laptop of 16 cores and 32 GB."""
-    asked = job.parse(ASKED, {})
+    """Draw what the command prints on a laptop of 16 cores and 32 GB."""
+    command = grammar.arguments(shlex.split(COMMAND)[1:])
+    asked = job.parse(commands.submission(command, sys.executable, {}).job, {})
     nodes = node.carve(LAPTOP, asked)
-    planned = plan.plan(asked, nodes, PORTS, "quickstart-1a2b3", log_dir="logs")
+    planned = plan.plan(asked, nodes, PORTS, f"{asked.name}-1a2b3", log_dir="logs")
     return drawing.draw(planned, COLUMNS)
 
 
