@@ -22,7 +22,6 @@ from tfjob_magic.core.events import (
 )
 from tfjob_magic.core.lifecycle import (
     KILL_PATIENCE,
-    OVER,
     RULES,
     SUPERVISOR_DIED,
     Ask,
@@ -34,6 +33,7 @@ from tfjob_magic.core.lifecycle import (
     begin,
     fold,
 )
+from tfjob_magic.core.state import OVER
 
 TWO_AND_TWO = {"ps-0": "ps", "ps-1": "ps", "worker-0": "worker", "worker-1": "worker"}
 WITH_CHIEF = {"chief-0": "chief", **TWO_AND_TWO, "evaluator-0": "evaluator"}

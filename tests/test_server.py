@@ -24,7 +24,7 @@ from pydantic import TypeAdapter
 from tfjob_magic import __version__
 from tfjob_magic.client import connect
 from tfjob_magic.client.server import ServerJobs
-from tfjob_magic.core import lifecycle
+from tfjob_magic.core import state
 from tfjob_magic.server import door
 from tfjob_magic.server.app import TfjobExtension
 from tfjob_magic.server.handlers import LARGEST_BODY, Backend
@@ -315,7 +315,7 @@ def test_a_poll_that_is_none_is_refused(server, started, body):
 def test_the_browsers_contract_lists_what_a_field_can_be():
     schema = TypeAdapter(Run).json_schema()
     run, task = schema["properties"], schema["$defs"]["TaskStatus"]["properties"]
-    assert set(run["phase"]["enum"]) > lifecycle.OVER
+    assert set(run["phase"]["enum"]) > state.OVER
     assert run["network"]["enum"] == ["none", "container", "host"]
     assert task["phase"]["enum"] == ["pending", "running", "exited"]
     assert task["role"]["enum"] == ["ps", "chief", "worker", "evaluator"]

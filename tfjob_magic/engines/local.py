@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 import tfjob_magic
 from tfjob_magic.core.events import Finished, OrphansEnded, Supervised
 from tfjob_magic.core.launch import Launch, TaskLaunch, encode
-from tfjob_magic.core.lifecycle import LOST
 from tfjob_magic.core.node import Nic, Node, carve
 from tfjob_magic.core.plan import Plan, count_tasks
+from tfjob_magic.core.state import LOST
 from tfjob_magic.errors import TfjobError, UnavailableError
 from tfjob_magic.machine import look
 from tfjob_magic.store import cgroups, ports, processes

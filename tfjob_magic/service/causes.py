@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 from tfjob_magic import tail
 from tfjob_magic.core import cause as causes
 from tfjob_magic.core.cause import Failure
-from tfjob_magic.core.lifecycle import FAILED
+from tfjob_magic.core.state import FAILED
 from tfjob_magic.core.tracebacks import HEADER
 from tfjob_magic.service.model import Cause
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tfjob_magic.core.lifecycle import State
     from tfjob_magic.core.plan import Plan
+    from tfjob_magic.core.state import State
     from tfjob_magic.store.rundir import RunDir
 
 _MOST_LOGS = 100  # read to choose the cause among failures in one instant

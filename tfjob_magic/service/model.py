@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
-from tfjob_magic.core import lifecycle, network, shares
+from tfjob_magic.core import network, shares, state
 
 if TYPE_CHECKING:
     from tfjob_magic.core.flavor import Flavor
@@ -36,7 +36,7 @@ class TaskStatus:
     role: shares.Role
     index: int
     node: int
-    phase: lifecycle.TaskPhase
+    phase: state.TaskPhase
     pid: int | None
     attempt: int
     code: int | None
@@ -71,7 +71,7 @@ class Run:
     id: str
     name: str
     engine: str
-    phase: lifecycle.RunPhase
+    phase: state.RunPhase
     reason: str | None  # why it is stopping or how it ended, in words
     created: float
     ended: float | None
@@ -89,7 +89,7 @@ class Run:
     @property
     def over(self) -> bool:
         """Whether nothing more will happen."""
-        return self.phase in lifecycle.OVER
+        return self.phase in state.OVER
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tfjob_magic.core import lifecycle, plan
 from tfjob_magic.core.events import Created, Finished
-from tfjob_magic.core.lifecycle import LOST, State
+from tfjob_magic.core.state import LOST, State
 from tfjob_magic.errors import NotFoundError, UnavailableError
 from tfjob_magic.service.model import Run, TaskStatus
 from tfjob_magic.store import rundir
