@@ -241,7 +241,8 @@ def test_a_detached_cell_returns_at_once_and_can_be_looked_at_and_stopped(
     assert not run.over
     assert f"tfjob logs {run.id} --follow" in out
     assert run.id in notebook.run("%tfjob list")
-    until(lambda: "begun" in Path(run.tasks[0].log).read_text())
+    log = Path(run.tasks[0].log)
+    until(lambda: log.exists() and "begun" in log.read_text())
     notebook.run("%tfjob stop")
     until(lambda: Service().run(run.id).over)
     assert "stopped after" in notebook.run("%tfjob show")
