@@ -36,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return _answer(argv, out, err)
     except TfjobError as error:
-        err.say(f"tfjob: {summary.mistakes(error)}")
+        err.say(f"tfjob: {summary.mistakes(error, err.width)}")
         return 1 if isinstance(error, UnavailableError) else _MISTAKE
     except KeyboardInterrupt:
         return _SIGNALLED + signal.SIGINT
@@ -87,6 +87,7 @@ class _Stream:
         self.is_terminal = os.isatty(descriptor)
         plain = "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb"
         self.has_colours = self.is_terminal and not plain
+        self.width = shutil.get_terminal_size().columns if self.is_terminal else None
         self._failed: _UnwritableError | None = None
         self._stream = open(  # noqa: SIM115 - it lives as long as the process
             descriptor,
@@ -144,7 +145,7 @@ def _perform(command: Command, out: _Stream, err: _Stream) -> int:
         write=(lambda text: out.write_or_tell(text, err)) if runs else out.write,
         say=err.say,
         colours=out.has_colours,
-        width=shutil.get_terminal_size().columns if out.is_terminal else None,
+        width=out.width,
     )
     if command.verb not in {"run", "plan"}:
         commands.perform(command, connect(), face)
