@@ -13,7 +13,7 @@ from tfjob_magic.core.variables import CONTRACT, cluster, environment
 MACHINE = Machine((0, 1), 24000, (Device("GPU-a", "NVIDIA V100", 32768),), ())
 
 
-def tasks(**fields):
+def tasks(machine=MACHINE, **fields):
     raw = {
         "name": "mnist",
         "job_dir": "/home/me/user-job-dir",
@@ -23,7 +23,7 @@ def tasks(**fields):
     }
     job = parse({**raw, **fields}, {})
     ports = range(5000, 5000 + count_tasks(job))
-    made = plan(job, carve(MACHINE, job), ports, "mnist-1", log_dir="/runs/mnist-1/logs")
+    made = plan(job, carve(machine, job), ports, "mnist-1", log_dir="/runs/mnist-1/logs")
     return {task.name: task for task in made.tasks}
 
 
@@ -86,9 +86,27 @@ def test_ma_num_gpus_and_the_visible_devices_are_what_was_granted():
     }
 
 
+def threads(task):
+    return task.env["TF_NUM_INTRAOP_THREADS"], task.env["TF_NUM_INTEROP_THREADS"]
+
+
 def test_tensorflows_threads_match_the_granted_cores():
-    env = tasks(flavor="cpu-2c4g")["worker-0"].env
-    assert env["TF_NUM_INTRAOP_THREADS"] == env["TF_NUM_INTEROP_THREADS"] == "2"
+    assert threads(tasks(flavor="cpu-2c4g")["worker-0"]) == ("2", "2")
+    assert threads(tasks(flavor="cpu-1c4g")["worker-0"]) == ("1", "1")
+
+
+@pytest.mark.parametrize(
+    ("asked", "number"),
+    [
+        ({"nodes": 2, "chief": True}, "3"),
+        ({"nodes": 2, "ps": 0}, "3"),
+        ({"nodes": 3, "ps": 1}, "4"),
+        ({"nodes": 40}, "16"),
+    ],
+)
+def test_a_task_that_waits_for_others_has_threads_for_that_even_on_one_core(asked, number):
+    made = tasks(Machine((0,), 8192, (), ()), flavor="cpu-4c8g", **asked)
+    assert {threads(task) for task in made.values()} == {("1", number)}
 
 
 def test_chief_and_evaluator_are_told_as_tensorflow_expects():

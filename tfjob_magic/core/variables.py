@@ -39,6 +39,7 @@ _OURS = (*CONTRACT, RUN_ID, "TFJOB_RUN_DIR")  # the last is the supervisor's
 _OUR_PREFIXES = ("MA_", "VC_")
 WORKERS_ALONE = "CUDA_VISIBLE_DEVICES"  # the user's own reaches workers only (contract R4)
 
+_MOST_WAITING = 16  # threads; a rehearsal of many workers has all of its tasks on one machine
 _NOT_THE_JOBS = ("JPY_", "JUPYTER")
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy", "grpc_proxy")
 _INLINE_PLOTS = ("module://matplotlib_inline", "module://ipykernel")
@@ -97,7 +98,14 @@ def variables(
     job_dir: str,
     log_dir: str,
 ) -> dict[str, str]:
-    """Make a task's variables: the contract's and the launcher's. `address` is the node's."""
+    """Make a task's variables: the contract's and the launcher's. `address` is the node's.
+
+    TensorFlow computes with as many threads as there are granted cores (intra-op). Operations
+    that wait for another task hold an inter-op thread: their number is a matter of progress, not a
+    share of the machine. With fewer of them than there are waits, a ParameterServerStrategy hangs
+    for ever, so where there is a cluster each task has one for every worker and one more, as
+    TensorFlow's tutorial asks for small machines.
+    """
     env = {"VC_TASK_INDEX": str(index), "MA_TASK_NAME": role, **cluster.lists}
     if cluster.config is not None:
         task = json.dumps({"type": role, "index": index})
@@ -113,10 +121,17 @@ def variables(
         "PYTHONUNBUFFERED": "1",
         WORKERS_ALONE: ",".join(granted.devices) or "-1",  # contract R9; '' opens one
         "TF_NUM_INTRAOP_THREADS": str(granted.cpus),
-        "TF_NUM_INTEROP_THREADS": str(granted.cpus),
+        "TF_NUM_INTEROP_THREADS": str(max(granted.cpus, _waiting_threads(cluster))),
         RUN_ID: run_id,
     }
     return env
+
+
+def _waiting_threads(cluster: Cluster) -> int:
+    """How many inter-op threads a task needs at least to go on while others make it wait."""
+    if cluster.config is None:
+        return 1
+    return min(max(2, int(cluster.lists["VC_WORKER_NUM"]) + 1), _MOST_WAITING)
 
 
 def environment(base: Mapping[str, str], task: Task, own: Mapping[str, str]) -> dict[str, str]:
