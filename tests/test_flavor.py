@@ -63,6 +63,22 @@ def test_r7_other_accelerators_and_memory_inside_the_cpu_part_are_read():
     assert parse("Ascend: 8*Ascend snt9|CPU: 192vCPUs 768GB", {}) == TABLE["snt9x8"]
 
 
+def test_r7_a_text_copied_from_markdown_is_read():
+    assert parse(r"GPU: 8*NVIDIA-V100 \| CPU: 72 cores \| Memory: 512 GB", {}) == V100X8
+
+
+@pytest.mark.parametrize("kind", ["V100 \\", "V100;", "V1=00", "V100\x1b[1m", "V\n100", "-"])
+def test_an_accelerator_has_a_plain_name(kind):
+    words = refusal(f"GPU: 8*{kind} | CPU: 72 cores | Memory: 512 GB")
+    assert "accelerator" in words
+    assert "\x1b" not in words
+
+
+@pytest.mark.parametrize("kind", ["GP-Vnt1", "H100_SXM (80GB) PCIe", "RTX 4090/24.0", "昇腾910"])
+def test_an_accelerator_that_the_table_does_not_know_keeps_its_name(kind):
+    assert parse(f"GPU: 1*{kind} | CPU: 8 cores | Memory: 8 GB", {}).accelerator == kind
+
+
 def test_r7_a_cpu_flavor_is_read_in_both_ways():
     flavor = Flavor("cpu-8c32g", None, 0, 8, 32768)
     assert parse("cpu-8c32g", {}) == flavor

@@ -1,5 +1,6 @@
 """What a machine has, read from fake /proc and /sys trees."""
 
+import errno
 import os
 import sys
 import types
@@ -8,6 +9,7 @@ import psutil
 import pytest
 
 from tfjob_magic.core.node import Device, Nic
+from tfjob_magic.errors import UnavailableError
 from tfjob_magic.machine import look
 
 
@@ -38,6 +40,16 @@ def test_without_affinity_the_cores_are_all(tmp_path, monkeypatch):
     monkeypatch.delattr(os, "sched_getaffinity")
     monkeypatch.setattr(os, "cpu_count", lambda: 3)
     assert look(tmp_path).cores == (0, 1, 2)
+
+
+@pytest.mark.parametrize("number", [errno.ENOENT, errno.EMFILE])
+def test_a_system_that_does_not_tell_is_an_error_for_the_user(tmp_path, monkeypatch, number):
+    def fail():
+        raise OSError(number, os.strerror(number), "/proc/meminfo")
+
+    monkeypatch.setattr(psutil, "virtual_memory", fail)
+    with pytest.raises(UnavailableError, match=os.strerror(number)):
+        look(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -68,6 +68,7 @@ def two_cores():
 
 
 @pytest.mark.tensorflow
+@pytest.mark.usefixtures("two_cores")
 @pytest.mark.timeout(200)
 @pytest.mark.parametrize(
     ("program", "fields", "trained"),
@@ -76,7 +77,7 @@ def two_cores():
         pytest.param(MIRRORED, {"ps": 0}, ["worker-0", "worker-1"], id="mirrored"),
     ],
 )
-def test_a_strategy_trains_with_one_core_a_node(home, job, two_cores, program, fields, trained):
+def test_a_strategy_trains_with_one_core_a_node(home, job, program, fields, trained):
     service = Service()
     asked = job(program, nodes=2, flavor="cpu-8c32g", timeout=150, **fields)
     run = service.submit(asked).id

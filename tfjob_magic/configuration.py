@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import tomllib
 
-from tfjob_magic.core.flavor import Flavor, mib
+from tfjob_magic.core.flavor import Flavor, is_kind, mib
 from tfjob_magic.errors import InvalidJobError, Problem
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def _flavor(name: str, table: object) -> Flavor | list[str]:
         problems.append(" must be named by small letters, digits, ., _ and -")
     kind, count = table.get("accelerator"), table.get("accelerators", 0)
     cpus, memory = table.get("cpus"), table.get("memory")
-    if kind is not None and not (isinstance(kind, str) and kind.strip()):
+    if kind is not None and not (isinstance(kind, str) and is_kind(kind)):
         problems.append(f'.accelerator must be a kind such as "A100", not {kind!r}')
     if not _counts(count, least=0):
         problems.append(f".accelerators must be a whole number, not {count!r}")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import psutil
 
 from tfjob_magic.core.node import Device, Machine, Nic
+from tfjob_magic.errors import UnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,15 +24,21 @@ def look(root: str | os.PathLike[str] = "/") -> Machine:
     """Say what this machine has for this process.
 
     Cores are those the process may run on, no more than a cgroup's quota pays for; memory is the
-    machine's or, if less, the cgroup's limit, in MiB. `root` is where /proc and /sys lie.
+    machine's or, if less, the cgroup's limit, in MiB. `root` is where /proc and /sys lie. Raises
+    UnavailableError where the system does not tell.
     """
     base = Path(root)
-    return Machine(
-        cores=_cores(base),
-        memory_mib=_memory(base) // MIB,
-        devices=devices(),
-        nics=tuple(_nics(base)),
-    )
+    try:
+        return Machine(
+            cores=_cores(base),
+            memory_mib=_memory(base) // MIB,
+            devices=devices(),
+            nics=tuple(_nics(base)),
+        )
+    except OSError as error:
+        raise UnavailableError(
+            f"what this machine has cannot be read ({error}); see to /proc and `ulimit -n`"
+        ) from error
 
 
 def _cores(root: Path) -> tuple[int, ...]:

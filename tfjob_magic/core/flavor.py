@@ -97,6 +97,7 @@ _CORES = re.compile(
     r"(\d{1,7})\s*(?:v?cpus?|v?cores?|核)?(?:[\s,]+(?P<memory>\S.*))?", re.IGNORECASE
 )
 _DEVICES = re.compile(r"(\d{1,4})\s*[*×xX]\s*(\S.*?)(?:\s*\([^()]*\))?")  # noqa: RUF001 - a times sign
+_KIND = re.compile(r"[\w /().-]*\w[\w /().-]*")
 _VENDOR = re.compile(r"^(?:nvidia|tesla|ascend)[-\s]+", re.IGNORECASE)
 _CPU_KEYS = {"cpu", "vcpu", "vcpus"}
 _MEMORY_KEYS = {"memory", "mem", "ram", "内存"}
@@ -108,6 +109,11 @@ def mib(text: str) -> int | None:
     if match is None:
         return None
     return int(Fraction(match[1]) * _MIB[match[2].upper()])
+
+
+def is_kind(text: str) -> bool:
+    """Whether an accelerator can be called so: letters, digits, spaces, and - _ . / ( )."""
+    return _KIND.fullmatch(text) is not None
 
 
 def parse(text: str, own: Mapping[str, Flavor]) -> Flavor:
@@ -174,12 +180,12 @@ def make(accelerator: str | None, accelerators: int, cpus: int, memory_mib: int)
 
 
 def _console(text: str) -> Flavor:
-    """Read a flavor as the console prints it."""
+    r"""Read a flavor as the console prints it; `\|`, as a table in Markdown has it, is a `|`."""
     accelerator: str | None = None
     accelerators = 0
     cpus: int | None = None
     memory: int | None = None
-    for part in text.split("|"):
+    for part in text.replace("\\|", "|").split("|"):
         key, colon, value = part.partition(":")
         key, value = key.strip().lower(), value.strip()
         if not colon or not value:
@@ -198,15 +204,25 @@ def _console(text: str) -> Flavor:
             if match["memory"] is not None:  # as some lists print it: CPU: 192vCPUs 768GB
                 memory = mib(match["memory"])
         else:
-            match = _DEVICES.fullmatch(value)
-            if match is None:
-                raise _wrong(f"cannot read the accelerators {_shown(value)}; {_EXAMPLE}")
-            accelerators = int(match[1])
-            accelerator = _known_spelling(_VENDOR.sub("", match[2].strip()))
+            accelerators, accelerator = _devices(value)
     if cpus is None or memory is None:
         missing = "CPU" if cpus is None else "memory"
         raise _wrong(f"{_shown(text)} does not say its {missing}; {_EXAMPLE}")
     return make(accelerator, accelerators, cpus, memory)
+
+
+def _devices(text: str) -> tuple[int, str]:
+    """Read `8*NVIDIA-V100`: how many, of which kind."""
+    match = _DEVICES.fullmatch(text)
+    if match is None:
+        raise _wrong(f"cannot read the accelerators {_shown(text)}; {_EXAMPLE}")
+    kind = _VENDOR.sub("", match[2].strip())
+    if not is_kind(kind):
+        raise _wrong(
+            f"{_shown(kind)} is not the name of an accelerator; write it with letters, digits,"
+            " spaces and - _ . / ( )"
+        )
+    return int(match[1]), _known_spelling(kind)
 
 
 _EXAMPLE = "--flavor takes it as GPU: 8*NVIDIA-V100 | CPU: 72 cores | Memory: 512 GB"
