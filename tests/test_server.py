@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 import urllib.request
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
@@ -30,7 +31,7 @@ from tfjob_magic.server.app import TfjobExtension
 from tfjob_magic.server.handlers import LARGEST_BODY, Backend
 from tfjob_magic.server.operations import OPERATIONS
 from tfjob_magic.service import Run
-from tfjob_magic.service.inprocess import Service
+from tfjob_magic.service.inprocess import LONGEST_WAIT, Service
 
 API = "/tfjob/api"
 BINARY = "import sys; sys.stdout.buffer.write(bytes([0xFB, 0xFF, 0xFE]))"
@@ -348,22 +349,48 @@ def test_a_body_beyond_all_measure_is_refused(server):
     assert reply.status == 413
 
 
-def test_a_long_poll_keeps_nobody_waiting(server, started):
-    run = started(FOREVER)
-    url = f"{API}/runs/{run['id']}/poll"
-    cursors = {"worker-0": 1000}
-    with socket.create_connection(("127.0.0.1", int(server.url.rpartition(":")[2]))) as waiting:
-        body = json.dumps({"wait": 10, "cursors": cursors}).encode()
-        head = (
-            f"POST {url} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: token {server.token}\r\n"
-            f"Content-Length: {len(body)}\r\n\r\n"
-        )
-        waiting.sendall(head.encode() + body)
+@contextmanager
+def waiting(server, run, number):
+    """Poll a run that has no news, several times at once."""
+    body = json.dumps({"wait": 10, "cursors": {"worker-0": 1000}}).encode()
+    head = (
+        f"POST {API}/runs/{run}/poll HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+        f"Authorization: token {server.token}\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+    with ExitStack() as stack:
+        polls = []
+        for _ in range(number):
+            poll = socket.create_connection(("127.0.0.1", int(server.url.rpartition(":")[2])))
+            polls.append(stack.enter_context(poll))
+            poll.sendall(head.encode() + body)
+        yield polls
+
+
+def test_long_polls_keep_nobody_waiting(server, started):
+    run = started("import time; print('news', flush=True); time.sleep(600)")["id"]
+    service = Service(server.home)
+    until(lambda: service.poll(run, {}).chunks)
+    with waiting(server, run, 100) as polls:
         assert server.ask("GET", f"{API}/runs").status == 200
         assert server.ask("GET", "/api/status").status == 200
-        waiting.setblocking(False)  # noqa: FBT003
-        with pytest.raises(BlockingIOError):
-            waiting.recv(1)
+        news = server.ask("POST", f"{API}/runs/{run}/poll", {"wait": 10})
+        assert news.json["chunks"]
+        for poll in polls:
+            poll.setblocking(False)  # noqa: FBT003
+            with pytest.raises(BlockingIOError):
+                poll.recv(1)
+
+
+def test_a_server_that_is_ended_does_not_wait_for_polls(servers, job):
+    server = servers()
+    run = server.ask("POST", f"{API}/runs", asdict(job(FOREVER))).json["id"]
+    with waiting(server, run, 3):
+        assert server.ask("GET", f"{API}/hello").status == 200
+        server.process.terminate()
+        server.process.wait(LONGEST_WAIT - 1)
+    service = Service(server.home)
+    service.stop(run, 0.0)
+    over(service, run)
 
 
 def test_under_a_base_url_both_doors_are_open(servers, home, monkeypatch):
@@ -524,7 +551,7 @@ print('done', flush=True)
 
 def test_a_live_run_is_activity_and_a_finished_one_is_none(home, job):
     extension = TfjobExtension()
-    extension._backend = Backend(Service(), threads=None, polling=None)
+    extension._backend = Backend(Service(), threads=None)
     assert extension.current_activity() is None
     service = Service()
     run = service.submit(job(FOREVER))

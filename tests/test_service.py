@@ -61,6 +61,13 @@ def begun(service: Service, run: str) -> None:
     until(lambda: service.poll(run, {}).chunks)
 
 
+def test_nothing_is_started_or_written_for_a_caller_that_has_gone(service, job, tmp_path):
+    with pytest.raises(UnavailableError, match="nothing was started"):
+        service.submit(job(), gone=lambda: True)
+    assert service.runs() == []
+    assert not (tmp_path / "user-job-dir").exists()
+
+
 def test_runs_are_kept_where_tfjob_home_says(service, home, job):
     run = over(service, service.submit(job()).id)
     assert Path(run.directory) == home / run.id

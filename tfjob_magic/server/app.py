@@ -27,7 +27,6 @@ class TfjobExtension(ExtensionApp):
         self._backend = Backend(
             service=Service(),
             threads=ThreadPoolExecutor(8, thread_name_prefix="tfjob"),
-            polling=ThreadPoolExecutor(64, thread_name_prefix="tfjob-poll"),
         )
         assert self.serverapp is not None  # noqa: S101 - it is what loads an extension
         try:
@@ -48,7 +47,7 @@ class TfjobExtension(ExtensionApp):
 
     async def stop_extension(self) -> None:
         """Close the door; the runs go on."""
+        self._backend.closing = True
         if self._door is not None:
             self._door.close()
         self._backend.threads.shutdown(wait=False, cancel_futures=True)
-        self._backend.polling.shutdown(wait=False, cancel_futures=True)

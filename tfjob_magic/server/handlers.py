@@ -6,7 +6,7 @@ import asyncio
 import os
 import socket
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
@@ -25,8 +25,9 @@ from tfjob_magic.errors import (
     UnavailableError,
 )
 from tfjob_magic.server import operations
-from tfjob_magic.server.operations import Call, LogFile, Operation
+from tfjob_magic.server.operations import Call, Later, LogFile, Operation
 from tfjob_magic.service import Run, wire
+from tfjob_magic.service.inprocess import PAUSE
 
 if TYPE_CHECKING:
     from asyncio import Future
@@ -43,28 +44,40 @@ STATUS: Mapping[type[TfjobError], int] = {
     InUseError: 409,
     UnavailableError: 503,
 }
+_GLANCE = 0.005  # seconds between two glances of any of those who wait
 _PIECE = 2**20  # bytes of a log that are read and sent at a time
 
 
-@dataclass(frozen=True)
+@dataclass
 class Backend:
-    """What stands behind both doors. Long polls have threads of their own."""
+    """What stands behind both doors. `closing` is set when the server goes."""
 
     service: Service
     threads: Executor
-    polling: Executor
+    closing: bool = False
+    _waiting: int = 0
 
     async def run(self, operation: Operation, call: Call) -> bytes | LogFile:
-        """Do an operation in a thread: it reads and writes files, and waits."""
-        threads = self.polling if operation is operations.poll else self.threads
+        """Do an operation in a thread, for it reads and writes files; waiting holds no thread."""
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(threads, operation, self.service, call)
+        self._waiting += 1
+        try:
+            while True:
+                reply = await loop.run_in_executor(self.threads, operation, self.service, call)
+                if not isinstance(reply, Later):
+                    return reply
+                # The more wait, the less often each one looks: all together cost the same.
+                await asyncio.sleep(max(PAUSE, _GLANCE * self._waiting))
+                call = replace(call, later=reply)
+        finally:
+            self._waiting -= 1
 
 
 class OperationHandler(web.RequestHandler):
     """Answers the requests for one path of the table of operations."""
 
     content_type = "application/json"
+    _caller_gone = False
 
     def initialize(self, methods: Mapping[str, Operation], backend: Backend) -> None:
         """Take what the route was registered with."""
@@ -83,11 +96,21 @@ class OperationHandler(web.RequestHandler):
             for name, values in self.request.query_arguments.items()
         }
         try:
-            reply = await self.backend.run(operation, Call(query, self.request.body, **names))
+            run, task = names.get("run", ""), names.get("task", "")
+            call = Call(query, self.request.body, run, task, gone=self._is_pointless)
+            reply = await self.backend.run(operation, call)
         except TfjobError as error:
             self.set_status(STATUS[type(error)])
             reply = wire.encode_error(error)
         await self.deliver(operation, reply)
+
+    def on_connection_close(self) -> None:
+        """Remember that nobody waits for the answer any more."""
+        super().on_connection_close()
+        self._caller_gone = True
+
+    def _is_pointless(self) -> bool:
+        return self._caller_gone or self.backend.closing
 
     async def deliver(self, _operation: Operation, reply: bytes | LogFile) -> None:
         """Send the reply of an operation."""
@@ -149,16 +172,13 @@ class WebHandler(OperationHandler, APIHandler):
 class SocketHandler(OperationHandler):
     """The kernels' door: the unix socket answers processes of the same user only."""
 
-    _caller_gone = False
-
     def prepare(self) -> None:
         """Refuse another user's process, where the socket's mode has not done so already."""
         stream = self.request.connection.stream  # type: ignore[union-attr]
         if peer_uid(stream.socket) not in {None, os.getuid()}:
             raise web.HTTPError(403)
-        self.settings["jupyter_settings"]["tfjob_last_activity"] = datetime.now(
-            UTC
-        )  # for idle cullers
+        # For idle cullers.
+        self.settings["jupyter_settings"]["tfjob_last_activity"] = datetime.now(UTC)
 
     async def get(self, **names: str) -> None:
         """Answer a GET."""
@@ -171,10 +191,6 @@ class SocketHandler(OperationHandler):
     async def delete(self, **names: str) -> None:
         """Answer a DELETE."""
         await self.answer(names)
-
-    def on_connection_close(self) -> None:
-        """Remember that nobody waits for the answer any more."""
-        self._caller_gone = True
 
     async def deliver(self, operation: Operation, reply: bytes | LogFile) -> None:
         """Send the reply; a job whose caller was interrupted meanwhile is stopped.

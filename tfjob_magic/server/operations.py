@@ -6,6 +6,7 @@ An operation runs in a thread, knows no HTTP but the query, and raises `tfjob_ma
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,18 +15,32 @@ from typing import TypeAlias
 from tfjob_magic import __version__
 from tfjob_magic.core.flavor import Flavor
 from tfjob_magic.errors import InvalidJobError, NotFoundError, Problem
-from tfjob_magic.service import Run, Submission, wire
-from tfjob_magic.service.inprocess import Service
+from tfjob_magic.service import Run, Submission, checks, wire
+from tfjob_magic.service.inprocess import LONGEST_WAIT, Service
+
+
+@dataclass(frozen=True)
+class Later:
+    """Nothing new yet: ask again after a pause, until `deadline` (of the monotonic clock)."""
+
+    marker: int
+    deadline: float
 
 
 @dataclass(frozen=True)
 class Call:
-    """One request: `run` and `task` are from its path."""
+    """One request: `run` and `task` are from its path.
+
+    `gone` says whether nobody waits for the answer any more; `later` is what the operation
+    answered the last time, where it is asked again.
+    """
 
     query: Mapping[str, str]
     body: bytes
     run: str = ""
     task: str = ""
+    gone: Callable[[], bool] = lambda: False
+    later: Later | None = None
 
 
 @dataclass(frozen=True)
@@ -38,7 +53,7 @@ class LogFile:
     download: bool
 
 
-Operation: TypeAlias = Callable[[Service, Call], bytes | LogFile]
+Operation: TypeAlias = Callable[[Service, Call], bytes | LogFile | Later]
 
 
 def hello(service: Service, _call: Call) -> bytes:
@@ -64,7 +79,7 @@ def runs(service: Service, _call: Call) -> bytes:
 
 def submit(service: Service, call: Call) -> bytes:
     """Start a job."""
-    return wire.encode(Run, service.submit(wire.decode(Submission, call.body)))
+    return wire.encode(Run, service.submit(wire.decode(Submission, call.body), call.gone))
 
 
 def run(service: Service, call: Call) -> bytes:
@@ -89,10 +104,18 @@ def stop(service: Service, call: Call) -> bytes:
     return wire.encode(Run, service.stop(call.run, asked.grace))
 
 
-def poll(service: Service, call: Call) -> bytes:
-    """Read a run's state and logs, waiting for something new."""
+def poll(service: Service, call: Call) -> bytes | Later:
+    """Read a run's state and logs; waiting for something new is left to the caller."""
     asked = wire.decode(wire.PollRequest, call.body or b"{}")
-    return wire.encode_batch(service.poll(call.run, asked.cursors, asked.wait))
+    checks.check_poll(asked.cursors, asked.wait)
+    if call.later is None:
+        marker, deadline = None, time.monotonic() + min(asked.wait, LONGEST_WAIT)
+    else:
+        marker, deadline = call.later.marker, call.later.deadline
+    glance = service.glance(call.run, asked.cursors, marker)
+    if glance.news or time.monotonic() >= deadline or call.gone():
+        return wire.encode_batch(glance.batch)
+    return Later(glance.marker, deadline)
 
 
 def log(service: Service, call: Call) -> LogFile:

@@ -7,6 +7,7 @@ import os
 import random
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +28,7 @@ from tfjob_magic.store import codedir, rundir, sources
 from tfjob_magic.store.rundir import RunDir
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from random import Random
 
     from tfjob_magic.core.flags import Flags
@@ -39,10 +40,19 @@ if TYPE_CHECKING:
 _ENGINE = LocalEngine.name  # where jobs run
 LONGEST_WAIT = 10.0  # seconds
 MOST_BYTES = 2**20  # of all logs together, in one batch
-_PAUSE = 0.03  # seconds between two looks
+PAUSE = 0.03  # seconds between two glances
 _LAST_BREATH = 5.0  # seconds for a supervisor to be gone after it wrote its last event
 _BASE32 = "abcdefghijklmnopqrstuvwxyz234567"
 _MARK_LENGTH = 5
+
+
+@dataclass(frozen=True)
+class Glance:
+    """One look at a run: a batch, how many events there were, and whether there is news in it."""
+
+    batch: Batch
+    marker: int
+    news: bool
 
 
 class Service:
@@ -72,8 +82,8 @@ class Service:
         with self._engines[_ENGINE].reserve(job) as reservation:
             return self._plan(job, chosen, reservation)
 
-    def submit(self, submission: Submission) -> Run:
-        """Start the job."""
+    def submit(self, submission: Submission, gone: Callable[[], bool] = lambda: False) -> Run:
+        """Start the job, unless whoever asked for it has `gone` by then: UnavailableError."""
         job = _job(submission)
         if submission.source is not None:
             checks.check_cell(submission.source)
@@ -97,6 +107,10 @@ class Service:
                     task.name: variables.environment(environment, task, job.env)
                     for task in plan.tasks
                 }
+                if gone():
+                    raise UnavailableError(
+                        "whoever asked for the job has gone; nothing was started"
+                    )
                 written = json.dumps(plans.to_json(plan), indent=2, ensure_ascii=False)
                 directory, lock = RunDir.create(
                     self.home, plan.run, written, boot_file, time.time(), engine=engine.name
@@ -143,23 +157,28 @@ class Service:
             raise ConflictError(f"run: {run.id} is {run.phase}; stop it before you remove it")
         deadline = time.monotonic() + _LAST_BREATH
         while record.directory.is_held() and time.monotonic() < deadline:
-            time.sleep(_PAUSE)
+            time.sleep(PAUSE)
         record.directory.remove()
 
     def poll(self, name: str, cursors: Mapping[str, int], wait: float = 0.0) -> Batch:
         """Read on in the logs, waiting for something new."""
         checks.check_poll(cursors, wait)
-        record = self._records.find(name)
         deadline = time.monotonic() + min(wait, LONGEST_WAIT)
+        glance = self.glance(name, cursors)
+        while not glance.news and time.monotonic() < deadline:
+            time.sleep(PAUSE)
+            glance = self.glance(name, cursors, glance.marker)
+        return glance.batch
+
+    def glance(self, name: str, cursors: Mapping[str, int], marker: int | None = None) -> Glance:
+        """Read on in the logs without waiting; `marker` is the last glance's."""
+        record = self._records.find(name)
         record.read()
-        marker = record.marker
-        while True:
-            run = record.explain()
-            chunks = _chunks(run, cursors)
-            changed = record.marker != marker
-            if chunks or changed or run.over or time.monotonic() >= deadline:
-                return Batch(run, chunks)
-            time.sleep(_PAUSE)
+        seen = record.marker
+        run = record.explain()
+        chunks = _chunks(run, cursors)
+        changed = marker is not None and seen != marker
+        return Glance(Batch(run, chunks), seen, bool(chunks) or changed or run.over)
 
     def flavors(self) -> list[Flavor]:
         """List the flavors that have a name."""
