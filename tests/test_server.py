@@ -26,7 +26,7 @@ from tfjob_magic import __version__
 from tfjob_magic.client import connect
 from tfjob_magic.client.server import ServerJobs
 from tfjob_magic.core import state
-from tfjob_magic.server import door
+from tfjob_magic.server import door, operations
 from tfjob_magic.server.app import TfjobExtension
 from tfjob_magic.server.handlers import LARGEST_BODY, Backend
 from tfjob_magic.server.operations import OPERATIONS
@@ -379,6 +379,14 @@ def test_long_polls_keep_nobody_waiting(server, started):
             poll.setblocking(False)  # noqa: FBT003
             with pytest.raises(BlockingIOError):
                 poll.recv(1)
+
+
+def test_a_wait_for_the_last_run_stays_with_the_run_that_was_the_last(home, job):
+    service = Service()
+    run = service.submit(job(FOREVER)).id
+    until(lambda: service.poll(run, {}).chunks)
+    body = json.dumps({"wait": 10, "cursors": {"worker-0": 1000}}).encode()
+    assert operations.poll(service, operations.Call({}, body, "last")).run == run
 
 
 def test_a_server_that_is_ended_does_not_wait_for_polls(servers, job):

@@ -23,6 +23,7 @@ from tfjob_magic.service.inprocess import LONGEST_WAIT, Service
 class Later:
     """Nothing new yet: ask again after a pause, until `deadline` (of the monotonic clock)."""
 
+    run: str  # its id, whatever it was asked for by
     marker: int
     deadline: float
 
@@ -109,13 +110,14 @@ def poll(service: Service, call: Call) -> bytes | Later:
     asked = wire.decode(wire.PollRequest, call.body or b"{}")
     checks.check_poll(asked.cursors, asked.wait)
     if call.later is None:
-        marker, deadline = None, time.monotonic() + min(asked.wait, LONGEST_WAIT)
+        name, marker = call.run, None
+        deadline = time.monotonic() + min(asked.wait, LONGEST_WAIT)
     else:
-        marker, deadline = call.later.marker, call.later.deadline
-    glance = service.glance(call.run, asked.cursors, marker)
+        name, marker, deadline = call.later.run, call.later.marker, call.later.deadline
+    glance = service.glance(name, asked.cursors, marker)
     if glance.news or time.monotonic() >= deadline or call.gone():
         return wire.encode_batch(glance.batch)
-    return Later(glance.marker, deadline)
+    return Later(glance.batch.run.id, glance.marker, deadline)
 
 
 def log(service: Service, call: Call) -> LogFile:

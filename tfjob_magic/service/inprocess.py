@@ -167,7 +167,7 @@ class Service:
         glance = self.glance(name, cursors)
         while not glance.news and time.monotonic() < deadline:
             time.sleep(PAUSE)
-            glance = self.glance(name, cursors, glance.marker)
+            glance = self.glance(glance.batch.run.id, cursors, glance.marker)
         return glance.batch
 
     def glance(self, name: str, cursors: Mapping[str, int], marker: int | None = None) -> Glance:
