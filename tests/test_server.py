@@ -386,7 +386,9 @@ def test_a_wait_for_the_last_run_stays_with_the_run_that_was_the_last(home, job)
     run = service.submit(job(FOREVER)).id
     until(lambda: service.poll(run, {}).chunks)
     body = json.dumps({"wait": 10, "cursors": {"worker-0": 1000}}).encode()
-    assert operations.poll(service, operations.Call({}, body, "last")).run == run
+    reply = operations.poll(service, operations.Call({}, body, "last"))
+    assert isinstance(reply, operations.Later)
+    assert reply.run == run
 
 
 def test_a_server_that_is_ended_does_not_wait_for_polls(servers, job):
