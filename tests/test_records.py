@@ -224,7 +224,7 @@ def test_a_run_that_is_not_over_yet_is_looked_at_again(home, tmp_path):
     assert records.live() == []
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root can look into every directory")
+@pytest.mark.usefixtures("modes_count")
 @pytest.mark.parametrize("closed", ["lost+found", "a run", "a lock", "the events"])
 def test_what_cannot_be_looked_into_hides_no_other_run(service, home, run, job, closed):
     other = over(service, service.submit(job("print(1)")).id)

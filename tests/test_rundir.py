@@ -318,7 +318,7 @@ def test_removing_takes_the_run_directory_and_nothing_that_it_points_to(tmp_path
     assert boot_file.exists()
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root can look into every directory")
+@pytest.mark.usefixtures("modes_count")
 @pytest.mark.parametrize("closed", [0o500, 0o000])
 def test_a_directory_that_a_task_closed_is_removed_too(tmp_path, boot_file, closed):
     directory, lock = RunDir.create(tmp_path / "runs", "r1", "{}", boot_file, now=1.0)
