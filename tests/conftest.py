@@ -39,11 +39,11 @@ if "CI" in os.environ:
 DEADLINE = 30.0  # seconds; far beyond what anything here takes
 
 
-def until(look: Callable[[], T], *, deadline: float = DEADLINE) -> T:
-    """Look until there is something true, and return it."""
+def until(look: Callable[[], T], what: str = "it is true", *, deadline: float = DEADLINE) -> T:
+    """Look until there is something true, and return it; `what` is waited for."""
     end = time.monotonic() + deadline
     while not (seen := look()):
-        assert time.monotonic() < end, f"still {seen!r} after {deadline:g} s"
+        assert time.monotonic() < end, f"until {what}: still {seen!r} after {deadline:g} s"
         time.sleep(0.02)
     return seen
 

@@ -323,17 +323,6 @@ def assert_goes_on_to_its_end(place, run, logs):
         assert whole.count(f"{worker} ends") == 1
 
 
-def test_a_run_goes_on_when_its_kernel_is_restarted(place, server):
-    with server.kernel() as (name, kernel):
-        run = started(kernel, place)
-        server.ask("POST", f"api/kernels/{name}/restart")
-    after = Kernel(place, name)
-    after.run("%load_ext tfjob_magic")
-    assert run in after.run("%tfjob list")
-    assert_goes_on_to_its_end(place, run, lambda: after.run(f"%tfjob logs {run}"))
-    after.close()
-
-
 def test_a_run_is_found_again_after_a_kill_of_server_and_kernel(place, server):
     with server.kernel() as (_, kernel):
         run = started(kernel, place)
@@ -372,9 +361,10 @@ def started_in_front(kernel, place):
     return run["id"]
 
 
-def test_a_run_goes_on_when_the_kernel_of_its_running_cell_is_restarted(place, server):
+@pytest.mark.parametrize("start", [started, started_in_front])
+def test_a_run_goes_on_when_its_kernel_is_restarted(place, server, start):
     with server.kernel() as (name, kernel):
-        run = started_in_front(kernel, place)
+        run = start(kernel, place)
         server.ask("POST", f"api/kernels/{name}/restart")
     after = Kernel(place, name)
     after.run("%load_ext tfjob_magic")

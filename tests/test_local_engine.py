@@ -18,6 +18,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from conftest import until
 
 from tfjob_magic.core import lifecycle
 from tfjob_magic.core.events import Finished, OrphansEnded, Supervised
@@ -32,7 +33,6 @@ from tfjob_magic.store import cgroups, ports, processes
 from tfjob_magic.store.ledger import Ledger
 from tfjob_magic.store.rundir import RunDir
 
-PATIENCE = 30.0  # seconds; an end to waiting, no verdict on speed
 SECRET = "a-password-that-nobody-writes-down"  # noqa: S105 - that is the test
 
 JOIN = """
@@ -61,15 +61,6 @@ time.sleep(600)
 """
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="it is looked at through /proc")
-
-
-def until(condition, what):
-    deadline = time.monotonic() + PATIENCE
-    while time.monotonic() < deadline:
-        if value := condition():
-            return value
-        time.sleep(0.01)
-    return pytest.fail(f"waited in vain until {what}")
 
 
 class Place:

@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from conftest import until
 
 import tfjob_magic
 from tfjob_magic.core import lifecycle
@@ -40,15 +41,6 @@ DEAF = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN);" + JOIN
 DONE = "print('done')"
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="it is looked at through /proc")
-
-
-def until(condition, what):
-    deadline = time.monotonic() + PATIENCE
-    while time.monotonic() < deadline:
-        if value := condition():
-            return value
-        time.sleep(0.01)
-    return pytest.fail(f"waited in vain until {what}")
 
 
 def is_alive(pid):

@@ -10,6 +10,7 @@ import shlex
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
+from tfjob_magic.core.words import lexer
 from tfjob_magic.errors import InvalidJobError, Problem
 
 if TYPE_CHECKING:
@@ -24,12 +25,9 @@ _HELD = re.compile("\0(\\d+)\0")  # an argument holds no NUL, so that one can st
 def halves(line: str) -> tuple[list[str], str | None]:
     """Split a line into the words before a lone `--` and the text after it, None without one."""
     text = io.StringIO(line)
-    lexer = shlex.shlex(text, posix=True, punctuation_chars=False)
-    lexer.whitespace_split = True
-    lexer.commenters = ""
     words: list[str] = []
     try:
-        for word in lexer:
+        for word in lexer(text):
             if word == "--":
                 return words, text.read()
             words.append(word)
